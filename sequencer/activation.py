@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -11,15 +11,14 @@ from epoch_store.interface import Result, UpdateMetadata
 from epoch_store.updaters import ToNextEpoch
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.location import Location
-from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, LogId, ShardId, is_internal_log
+from logdevice_py.core.ids import LogId, is_internal_log
 from logdevice_py.core.lsn import EPOCH_MIN, Epoch
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.metadata.wanted_placement import WantedPlacement
 from sequencer.context import SequencerContext
 
 _LOOK_AGAIN_US: Final = 20_000
@@ -28,68 +27,12 @@ _EVENT_LOG_US: Final = 100_000
 """How often it is looked whether the event log was read, which may take long, of any number of logs."""
 
 
-@dataclass(frozen=True, slots=True)
-class WantedPlacement:
-    """Where the next epoch of a log shall be stored, as far as this node knows the generations of the shards."""
-
-    shards: tuple[ShardId, ...]
-    writable: frozenset[ShardId]
-    replication: ReplicationProperty
-    generations: Mapping[ShardId, Generation]
-    """Of the shards that were heard of."""
-    location: Callable[[ShardId], Location | None]
-    config_version: int
-    """Of the cluster file that asks for it."""
-    excluded_known: bool = True
-    """Which shards are lost or drained is known."""
-
-    def unheard(self) -> list[ShardId]:
-        """Those that should be listed, and cannot be yet."""
-        return [shard for shard in self.shards if shard in self.writable and shard not in self.generations]
-
-    def interval(self, current: EpochInterval | None) -> EpochInterval | None:
-        """The interval to ask for. A shard that was not heard of keeps the generation that the current interval lists, or is left out; None
-        when the rest cannot replicate, or the current interval was chosen from a later cluster file."""
-        if current is not None and self.config_version < current.config_version:
-            marks.hit("nodeset_of_older_cluster_file")  # whoever is behind does not undo what others did
-            return None
-        if current is not None and not self.excluded_known:
-            # A shard that joins might be drained: what it gets then counts as re-replicated elsewhere. It joins when that is known.
-            fewer = replace(self, shards=tuple(sorted(set(self.shards) & set(current.shards))), excluded_known=True)
-            if interval := fewer.interval(current):
-                marks.hit("nodeset_grows_later")
-                return interval
-        nodeset = []
-        for shard in self.shards:
-            before = current.generation(shard) if current is not None else None
-            generation = max(self.generations.get(shard, Generation(0)), before or Generation(0))
-            if generation:
-                nodeset.append((shard, generation))
-        if not nodeset:
-            return None
-        wanted = EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication, self.config_version)
-        wanted = wanted.labelled(self.location)
-        if not wanted.domains(self.location).can_replicate([shard for shard, _ in nodeset if shard in self.writable]):
-            return None
-        return wanted
-
-
 def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerContext) -> WantedPlacement | None:
     """As the configuration asks; None when it asks for more than its shards can give."""
-    config, cluster = context.config, context.cluster
     shards = context.nodeset(log, attributes)
     if shards is None:
         return None
-    generations = {shard: generation for shard in shards if (generation := cluster.generation(shard))}
-    return WantedPlacement(
-        shards,
-        frozenset(config.writable_shards()),
-        attributes.replication,
-        generations,
-        config.location,
-        config.version,
-        config.excluded_known,
-    )
+    return WantedPlacement.of(shards, attributes.replication, context.config, context.cluster.generation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,8 @@ class RebuildingSettings:
         20,
         unit="tries",
         lo=1,
-        doc="How often a donor asks for an epoch without the lost shard, for the nodesets of a log, or for a place for a record, "
-        "before it goes on without and says so.",
+        doc="How often a donor asks for an epoch without the lost shard, where as far as it sees the log may never get one, for the nodesets "
+        "of a log, or for a place for a record, before it goes on without and says so.",
     )
     supervision_us: int = setting(
         1_000_000, unit="us", lo=1_000, doc="How often it is looked whether a shard must be rebuilt or has come back."

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, node_of
+from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import NodeState
 
 
@@ -36,3 +38,15 @@ class ClusterView(Protocol):
 def sees_too_few(dead: int, members: int) -> bool:
     """Whether a node that takes so many members of its cluster for dead is rather cut off itself: it sequences nothing, and its word on others counts little."""
     return 2 * dead > members
+
+
+def metadata_logs_writable(config: ClusterConfig, view: ClusterView, without: frozenset[ShardId] = frozenset()) -> bool:
+    """Whether so many of the shards that keep metadata logs live and take records, without these, that a record can be stored there: what each epoch that
+    has another nodeset begins with."""
+    metadata = config.metadata_log
+    left = [
+        shard
+        for shard in config.writable_shards()
+        if shard in metadata.nodeset and shard not in without and view.is_alive(node_of(shard))
+    ]
+    return FailureDomains.by_file(left, metadata.replication, config.location).can_replicate(left)

@@ -10,8 +10,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
-from logdevice_py.membership.cluster_view import ClusterView
-from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.membership.cluster_view import ClusterView, metadata_logs_writable
 
 _FEW_US: Final = 10 * SECOND
 """So long the others must have been too few. A node that was taken out of the cluster file, and has the old file still, loses sight of the others one by
@@ -56,12 +55,6 @@ class Exclusion:
 
 
 def _suffice(without: frozenset[ShardId], config: ClusterConfig, view: ClusterView) -> bool:
-    """Whether the event log can be written without these shards: those that keep metadata logs are what it takes, as a new epoch begins with a
-    record there, and the event log itself has no more copies than those, and more shards to choose from."""
-    metadata = config.metadata_log
-    left = [
-        shard
-        for shard in config.writable_shards()
-        if shard in metadata.nodeset and shard not in without and view.is_alive(node_of(shard))
-    ]
-    return FailureDomains.by_file(left, metadata.replication, config.location).can_replicate(left)
+    """Whether the event log can be written without these shards: what metadata logs take is enough, as a new epoch begins with a record there, and the
+    event log itself has no more copies than those, and more shards to choose from."""
+    return metadata_logs_writable(config, view, without)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
-from logdevice_py.membership.cluster_view import ClusterView
-from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.membership.cluster_view import ClusterView, metadata_logs_writable
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval
+from logdevice_py.metadata.wanted_placement import WantedPlacement
 from logdevice_py.placement.failure_domains import Authority
+from logdevice_py.placement.nodeset import select_nodeset
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from logdevice_py.protocol.requests import Requests
 from storage_node.epochs.purge import StartHistoryReader
@@ -155,6 +157,20 @@ class DonorContext:
             and self.config.is_writable(shard)
             and self.config.location(shard) is not None
         )
+
+    def is_left_soon(self, log: LogId, history: Sequence[EpochInterval]) -> bool:
+        """Whether the log gets an epoch without the shards that are lost or being emptied as soon as its sequencer knows of them, as far as this node sees.
+        False: something is in the way that nobody may ever clear."""
+        config, attributes = self.config, self.config.log(log)
+        if attributes is None or len(history) >= HISTORY_MAX or not metadata_logs_writable(config, self.cluster):
+            return False
+        try:
+            shards = select_nodeset(log, config, attributes)
+        except LogDeviceError:
+            return False
+        placement = WantedPlacement.of(shards, attributes.replication, config, self.cluster.generation)
+        wanted = placement.interval(history[-1])
+        return wanted is not None and not self.affected(wanted)
 
     def is_removed(self, log: LogId) -> bool:
         """Whether the log is in the cluster file and the log tree no more. An old file says nothing of logs that came after it, whoever has it."""

@@ -170,6 +170,11 @@ class LogRebuilding:
             return
         self._last = self._ranges[-1].last
         if self._last == EPOCH_MAX:
+            if self._asked and self._context.is_left_soon(self.log, history):
+                # Its sequencer may be slow to read the event log, or to come to this log: however long that takes, nothing is short of places.
+                hit("rebuilding_awaits_sequencer")
+                self._ask_sequencer(now)
+                return
             if not self._asked or not self._out_of_tries():
                 self._ask_sequencer(now)
                 return

@@ -9,7 +9,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from sequencer.activation import WantedPlacement
+from logdevice_py.metadata.wanted_placement import WantedPlacement
 
 SHARDS = tuple(shard_id(NodeId(node)) for node in range(5))
 TWO = ReplicationProperty.parse("node:2")

@@ -35,7 +35,7 @@ from logdevice_py.event_log.events import (
 )
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
-from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval
 from logdevice_py.protocol.messages import Fetch, RebuildStore, RebuildStored, Records, Stored
 from storage_node.log_store.interface import DamageFound, ReadShard
 from storage_node.rebuilding.context import SequencerAnswered
@@ -93,6 +93,12 @@ class RebuildingDriver(ShardDriver):
         for shard in shards:
             self.apply(ShardNeedsRebuild(shard, FIRST, mode, tuple((each, FIRST) for each in SHARDS)))
             self.advance(_LOG_BEGUN_US)
+
+    def leave_out(self, *shards: ShardId) -> None:
+        """New epochs do without them."""
+        self.config = replace(self.config, version=self.config.version + 1, excluded=frozenset(shards))
+        self.node.on_config(self.config, self.now)
+        self.turn()
 
     def remove_logs(self) -> None:
         """Go by a cluster file without any."""
@@ -591,6 +597,38 @@ class TestGiving:
             driver.advance(10_000_000)
         assert driver.donor.result is DonorFlags.UNPLACED
         assert driver.metrics.records_unplaced == 1
+
+    def test_a_log_that_can_do_without_the_shard_is_awaited_however_late_its_sequencer_hears_of_that(self) -> None:
+        """The node of the sequencer may have a long way to go in the event log; nobody drains the shard once more where the round ends unplaced."""
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.leave_out(LOST)
+        driver.lose(LOST, mode=RebuildMode.RELOCATE)
+        for _ in range(20):
+            driver.tell_history(history((1, SHARDS)))
+            driver.answer_sequencer()
+            driver.advance(10_000_000)
+        assert driver.donor.result is None
+        driver.tell_history(WITHOUT_IT)
+        assert driver.take(RebuildStore)
+        assert not driver.donor.running[SYNC_LOG].flags
+
+    @pytest.mark.parametrize("hindrance", ["it is needed", "too few are left", "metadata log", "history"])
+    def test_nobody_is_awaited_where_the_log_may_never_do_without_the_shard(self, hindrance: str) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        seen = history((1, SHARDS))
+        if hindrance != "it is needed":
+            driver.leave_out(LOST, *(SHARDS[2:4] if hindrance == "too few are left" else ()))
+        if hindrance == "metadata log":
+            driver.view.is_alive = lambda node: node < 2  # type: ignore[method-assign]
+        if hindrance == "history":
+            seen = history(*((1 + each, SHARDS) for each in range(HISTORY_MAX)))
+        driver.lose(LOST, mode=RebuildMode.RELOCATE)
+        for _ in range(4):
+            driver.tell_history(seen)
+            if driver.asked:
+                driver.answer_sequencer()
+            driver.advance(10_000_000)
+        assert DonorFlags.UNPLACED in {driver.donor._flags, *(each.flags for each in driver.donor.running.values())}
 
     def test_when_a_copyset_fits_on_the_lost_shards_alone_the_donor_says_so(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
