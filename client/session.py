@@ -6,6 +6,7 @@ live beside it: they take `links`, `timers`, `rng`, `ids` and `routes` from here
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -52,6 +53,8 @@ from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import handlers_of, handles
 
 _TAIL = int(SeqStateFlags.TAIL)
+TurnHandler = Callable[[Micros], bool]
+"""Looks at what the session brought in a turn; returns whether the session has something to do again."""
 
 
 class ClientSession:
@@ -105,6 +108,8 @@ class ClientSession:
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
         self.streams = OpenStreams(self._wake_log, timers, read_settings or ReadSettings())
         self._histories: list[HistoryRequest] = []
+        self._turn_handlers: dict[TurnHandler, None] = {}
+        """Of this turn."""
         self._routes: Final = handlers_of(self, self.requests, self.streams)
 
     @property
@@ -134,11 +139,28 @@ class ClientSession:
             handler(peer, message, now)
 
     def on_turn_end(self, now: Micros) -> None:
-        """Build the frames of the turn."""
-        self.appends.on_turn_end(now)
+        """Build the frames of the turn, then call who waits for its end. In most turns of a node there is nothing to do: that costs no further call."""
+        if self.appends.dirty:
+            self.appends.on_turn_end(now)
         for writer in self._writers:
             writer.on_turn_end(now)
-        self.streams.on_turn_end(now)
+        if self.streams.due:
+            self.streams.on_turn_end(now)
+        if self._turn_handlers:
+            self._call_handlers(now)
+
+    def handle_turn_end(self, handler: TurnHandler) -> None:
+        """Call `handler` once when the turn ends; at the end of a turn, when the next one does."""
+        self._turn_handlers[handler] = None
+
+    def _call_handlers(self, now: Micros) -> None:
+        handlers, self._turn_handlers = self._turn_handlers, {}
+        again = False
+        for handler in handlers:
+            again = handler(now) or again
+        if again:
+            self.appends.on_turn_end(now)
+            self.streams.on_turn_end(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A connection to a node is established."""

@@ -46,6 +46,20 @@ class Role(Protocol):
     def on_turn_end(self, now: Micros) -> None: ...
 
 
+class LogFollower(Protocol):
+    """A part that follows a log of commands."""
+
+    session: ClientSession
+    """Reads and appends for it."""
+
+    def start(self, now: Micros) -> None: ...
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
+
+    def on_cluster_state(self, now: Micros) -> None:
+        """Gossip says something else of the nodes than before."""
+
+
 @dataclass(slots=True)
 class NodeMetrics:
     """Counters of what a node hands to its roles."""
@@ -158,10 +172,8 @@ class Node:
                 self.sequencer,
                 self._on_logs_changed,
             )
-        self._sessions = [
-            *([] if self.rebuilding is None else [self.rebuilding.replica.session]),
-            *([] if self.log_tree is None else [self.log_tree.session]),
-        ]
+        self._followers: list[LogFollower] = [part for part in (self.rebuilding, self.log_tree) if part is not None]
+        self._sessions = [follower.session for follower in self._followers]
         """That read and append as clients do; ids of requests and streams are those of the process, so each knows its own answers."""
         self._clients: set[PeerId] = set()
         self._seen_version = self.gossip.version
@@ -178,10 +190,10 @@ class Node:
     def start(self, now: Micros) -> None:
         """Begin to gossip and to work."""
         self.gossip.start(now)
-        if self.rebuilding is not None:
-            self.rebuilding.start(now)
-        if self.log_tree is not None:
-            self.log_tree.start(now)
+        for follower in self._followers:
+            follower.start(now)
+        for follower in self._followers:
+            follower.on_cluster_state(now)
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """Hand a message to the role that it is for."""
@@ -267,10 +279,8 @@ class Node:
         config = replace(config, run_time_logs=self.config.run_time_logs)
         self.config = config
         self.gossip.on_config(config, now)
-        if self.rebuilding is not None:
-            self.rebuilding.on_config(config, now)
-        if self.log_tree is not None:
-            self.log_tree.on_config(config, now)
+        for follower in self._followers:
+            follower.on_config(config, now)
         self._give_config(now)
         self._tell_clients()
 
@@ -294,15 +304,16 @@ class Node:
 
     def on_turn_end(self, now: Micros) -> None:
         """Everything that was ready is handed in."""
-        if self.gossip.version != self._seen_version:
+        changed = self.gossip.version != self._seen_version
+        if changed:
             self._seen_version = self.gossip.version
             if self.sequencer is not None:
                 self.sequencer.on_cluster_state(now)
             self._tell_clients()
-        if self.rebuilding is not None:
-            self.rebuilding.on_turn_end(now)
-        if self.log_tree is not None:
-            self.log_tree.on_turn_end(now)
+        for follower in self._followers:
+            if changed:
+                follower.on_cluster_state(now)
+            follower.session.on_turn_end(now)
         for role in self._roles:
             role.on_turn_end(now)
 

@@ -75,7 +75,6 @@ class AppendRequests:
     """All direct appends of one client."""
 
     __slots__ = (
-        "_dirty",
         "_frames",
         "_ids",
         "_inquiries",
@@ -89,6 +88,7 @@ class AppendRequests:
         "_settings",
         "_sweep",
         "_timers",
+        "dirty",
         "named",
     )
 
@@ -114,11 +114,12 @@ class AppendRequests:
         self._settings = settings
         self._metrics = metrics
         self._logs: dict[LogId, _LogAppends] = {}
-        self._dirty: list[LogId] = []
         self._frames: dict[int, AppendFrame] = {}
         self._sweep: Timer | None = None
         self._probes: deque[int] = deque()
         """The latest, answered or not."""
+        self.dirty: list[LogId] = []
+        """Logs with records that have not left: the end of a turn has work here."""
         self.named: dict[int | str, OpenAppends] = {}
         """What further records of this turn may join that have the client's append timeout, by what the caller named the log."""
 
@@ -154,7 +155,7 @@ class AppendRequests:
         if appends is None:
             appends = self._logs[log] = _LogAppends()
         if not appends.open:
-            self._dirty.append(log)
+            self.dirty.append(log)
             taken = OpenAppends(payload_max, timeout_us)
             appends.open.append(taken)
         else:
@@ -177,18 +178,16 @@ class AppendRequests:
         return taken
 
     def on_turn_end(self, now: Micros) -> None:
-        """Build and send the frames of the turn."""
-        if not self._dirty:
-            return
+        """Build and send the frames of the turn. Needed only when `dirty`."""
         self.named.clear()
-        dirty, self._dirty = self._dirty, []
+        dirty, self.dirty = self.dirty, []
         for log in dirty:
             appends = self._logs[log]
             attributes = self._routes.config.log(log)
             batching = attributes is None or attributes.sequencer_batching
             busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
             if busy and all(taken.guard is None for taken in appends.open) and self._wait(appends.open[0], now):
-                self._dirty.append(log)
+                self.dirty.append(log)
                 continue
             opened, appends.open = appends.open, []
             for taken in opened:
@@ -352,12 +351,12 @@ class AppendRequests:
     def close(self, error: LogDeviceError) -> None:
         """Fail everything that is under way, with this error."""
         self.named.clear()
-        for log in self._dirty:
+        for log in self.dirty:
             opened, self._logs[log].open = self._logs[log].open, []
             for taken in opened:
                 for promise in taken.promises:
                     break_(promise, LogDeviceError(error.status, error.detail))
-        self._dirty.clear()
+        self.dirty.clear()
         for frame in list(self._frames.values()):
             never_sent = frame.state is FrameState.HELD or self._links.withdraw(PeerId(frame.node), frame.message)
             self._fail(frame, error.status, maybe_applied=not never_sent, detail=error.detail)

@@ -42,7 +42,7 @@ class StreamMessages(StandingStream, Protocol):
 class OpenStreams:
     """By stream id. A stream may close itself, or have another one opened, while it is handed something."""
 
-    __slots__ = ("_by_id", "_due", "_release_lookup", "_statuses")
+    __slots__ = ("_by_id", "_release_lookup", "_statuses", "due")
 
     def __init__(self, wake: Callable[[LogId, Micros], None], timers: TimerQueue, settings: ReadSettings) -> None:
         """
@@ -50,7 +50,7 @@ class OpenStreams:
             wake: has a log sequenced by somebody.
         """
         self._by_id: dict[int, StreamMessages] = {}
-        self._due: dict[int, None] = {}
+        self.due: dict[int, None] = {}
         """Streams of which the turn has not ended yet."""
         self._statuses = ShardStatuses()
         self._release_lookup = ReleaseLookup(self._by_id, wake, timers, settings)
@@ -67,7 +67,7 @@ class OpenStreams:
 
     def request_turn_end(self, stream_id: int) -> None:
         """Call `on_turn_end` of this stream when the turn ends. Others are not looked at: there may be thousands that wait for records."""
-        self._due[stream_id] = None
+        self.due[stream_id] = None
 
     def read_streams(self) -> list[ReadStream]:
         """In the order in which they were opened."""
@@ -107,13 +107,12 @@ class OpenStreams:
                 stream.on_shard_statuses(self._statuses, now)
 
     def on_turn_end(self, now: Micros) -> None:
-        """Deliver what came in the turn."""
-        if self._due:
-            due, self._due = self._due, {}
-            for stream_id in due:
-                stream = self._by_id.get(stream_id)
-                if stream is not None:
-                    stream.on_turn_end(now)
+        """Deliver what came in the turn. Needed only when some are `due`."""
+        due, self.due = self.due, {}
+        for stream_id in due:
+            stream = self._by_id.get(stream_id)
+            if stream is not None:
+                stream.on_turn_end(now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A new version of the cluster file holds."""

@@ -131,10 +131,10 @@ class LogReplica(Generic[S]):
     """One replica.
 
     Args:
-        session: reads and appends; its turns end before `handle_turn`.
+        session: reads and appends.
         state: before the first command.
         on_change: called when a command, or a snapshot, changed the state, and when it is caught up for the first time.
-        wake: called when `handle_turn` has something to do, for shells that do not call it in each turn.
+        wake: called when `handle_turn` has something to do.
     """
 
     def __init__(

@@ -72,12 +72,12 @@ class NodeRebuilding:
         self._storage = storage
         self._on_exclusion = on_exclusion
         self._on_status = on_status
-        self._seen = (0, -1)
         self._told: ToldShards | None = None
         """What the node's log says of the event log."""
         self.replica = EventLogReplica(
             config, settings, self.metrics, outbox, timers, rng, requests, lambda now: self._apply(now)
         )
+        self.session = self.replica.session
         self.supervisor = RebuildingSupervisor(
             node, settings, gossip, generations, self._look_up, self.replica.append_event
         )
@@ -111,14 +111,10 @@ class NodeRebuilding:
         self._config = config
         self.replica.on_config(config, now)
 
-    def on_turn_end(self, now: Micros) -> None:
-        """Everything of the turn was handed in."""
-        version = self._gossip.version
-        if version != self._seen[0]:
-            self._seen = version, self._seen[1]
-            self.replica.session.on_message(PeerId(self._node), self._gossip.cluster_state(), now)
-            self._exclude(now)
-        self.replica.on_turn_end(now)
+    def on_cluster_state(self, now: Micros) -> None:
+        """Gossip says something else of the nodes than before."""
+        self.session.on_message(PeerId(self._node), self._gossip.cluster_state(), now)
+        self._exclude(now)
 
     def status_messages(self) -> list[m.ShardStatus]:
         """What clients are told."""
@@ -146,7 +142,7 @@ class NodeRebuilding:
         if self._storage is not None:
             self._storage.on_rebuilding_set(state, now)
         for message in self.status_messages():
-            self.replica.session.on_message(PeerId(self._node), message, now)
+            self.session.on_message(PeerId(self._node), message, now)
         self._on_status()
         self._tell()
 
@@ -229,7 +225,7 @@ class NodeRebuilding:
     def _ask_sequencer(
         self, log: LogId, min_epoch: Epoch, store_metadata: bool, done: SequencerAnswered, now: Micros
     ) -> None:
-        session = self.replica.session
+        session = self.session
         flags = m.SeqStateFlags.STORE_METADATA if store_metadata else m.SeqStateFlags.WAIT_FOR_RECOVERY
 
         def answered(answer: m.SeqState | NoAnswer, now: Micros) -> None:

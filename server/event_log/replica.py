@@ -109,8 +109,6 @@ class EventLogReplica(LogReplica[RebuildingSet]):
         session = ClientSession(config, timers, rng, links=NodeLinks(outbox), requests=requests)
         self._event_rules = EventLogRules(metrics)
         super().__init__(session, self._event_rules, RebuildingSet(), on_change, self._wake)
-        self._is_awake = False
-        """The session brought something, or may have."""
         self._settings = settings
         self._metrics = metrics
         self._appended: dict[bytes, Micros] = {}
@@ -120,16 +118,8 @@ class EventLogReplica(LogReplica[RebuildingSet]):
         """The state."""
         return self.state
 
-    def on_turn_end(self, now: Micros) -> None:
-        """Everything of the turn was handed in."""
-        self.session.on_turn_end(now)
-        if self._is_awake:
-            self._is_awake = False
-            if self.handle_turn(now):
-                self.session.on_turn_end(now)
-
     def _wake(self) -> None:
-        self._is_awake = True
+        self.session.handle_turn_end(self.handle_turn)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """Another version of the cluster file."""

@@ -74,7 +74,6 @@ class NodeLogTree:
         self._gossip = gossip
         self._timers = timers
         self._on_change = on_change
-        self._seen = -1
         self._snapshot_at = 0
         """How many commands there were when a snapshot was written here, or the node began."""
         self.session = ClientSession(config, timers, rng, links=NodeLinks(outbox), requests=requests)
@@ -92,14 +91,11 @@ class NodeLogTree:
         """Another version of the cluster file."""
         self.session.set_config(config, now)
 
-    def on_turn_end(self, now: Micros) -> None:
-        """Everything of the turn was handed in."""
-        if self._gossip.version != self._seen:
-            self._seen = self._gossip.version
-            self.session.on_message(PeerId(self._node), self._gossip.cluster_state(), now)
-            if self._retirement is not None:
-                self._retirement.on_change(now)
-        self.session.on_turn_end(now)
+    def on_cluster_state(self, now: Micros) -> None:
+        """Gossip says something else of the nodes than before."""
+        self.session.on_message(PeerId(self._node), self._gossip.cluster_state(), now)
+        if self._retirement is not None:
+            self._retirement.on_change(now)
 
     def _on_replica(self, now: Micros) -> None:
         replica = self.replica

@@ -142,7 +142,7 @@ class Bench:
             self.changes = 0
 
     def turn(self) -> None:
-        self.replica.on_turn_end(self.now)
+        self.replica.session.on_turn_end(self.now)
 
     def pass_time(self, micros: int) -> None:
         self.now = Micros(self.now + micros)
@@ -281,7 +281,7 @@ def test_a_flood_of_events_leaves_turns_for_others(bench: Bench) -> None:
     now = NOW
     while events.ready:
         before = replica.set.version
-        replica.on_turn_end(now)
+        replica.session.on_turn_end(now)
         assert replica.set.version - before <= 1000
         assert before < 2051 or replica.set.version - before <= 150, "each takes longer, the more there is"
         turns += 1
