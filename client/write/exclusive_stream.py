@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from client.append.seq_state_request import NoAnswer
 from client.write.context import StreamContext, StreamOwner
 from client.write.finder import FoundFrames
 from client.write.stream_state import WriteStreamState
 from client.write.write_stream import WriteStream
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, WriterId
-from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import AppendFlags, SeqState, SeqStateFlags
+from logdevice_py.protocol.messages import AppendFlags, SeqStateFlags
 
 _WAIT_FOR_RECOVERY: Final = int(SeqStateFlags.WAIT_FOR_RECOVERY)
 _NUMBER_BITS: Final = 20
@@ -49,17 +48,17 @@ class ExclusiveStream(WriteStream):
         """
         super().__init__(log, writer, context, owner, payload_max)
         self._view = view
-        self._min_epoch = view
+        self._inquiry.min_epoch = view
         self._first_number = (context.rng.getrandbits(40) << _NUMBER_BITS) + 1
         self._frames.last_sequence = self._first_number - 1
 
     def _frames_in_flight_max(self) -> int:
-        return super()._frames_in_flight_max() if self._accepted else 1
+        return super()._frames_in_flight_max() if self._epoch.accepted else 1
 
     def _go_on(self, reason: Status, now: Micros) -> None:
         if reason is Status.WRITE_STREAM_BROKEN:
             self._overtaken()
-        elif reason is Status.STALE and self._reason_epoch > self.epoch:
+        elif reason is Status.STALE and self._reason_epoch > self._epoch.number:
             self._locate(now)
         else:
             super()._go_on(reason, now)
@@ -69,41 +68,21 @@ class ExclusiveStream(WriteStream):
 
     def _locate(self, now: Micros) -> None:
         self._become(WriteStreamState.LOCATING)
-        epoch = max(self._min_epoch, self.epoch, self._context.routes.epoch(self.log))
-        self._question = self._context.questions.ask(
-            self.log, now, self._located, flags=_WAIT_FOR_RECOVERY, min_epoch=epoch
-        )
+        self._inquiry.ask(self._located, now, at_least=self._lowest_epoch(), flags=_WAIT_FOR_RECOVERY)
 
-    def _located(self, answer: SeqState | NoAnswer, now: Micros) -> None:
-        question, self._question = self._question, None
-        assert question is not None
-        if isinstance(answer, NoAnswer):
-            self._fail_all(answer.status, answer.why)
-        elif answer.epoch > max(self._view, self.epoch):
-            self._look_below(answer.epoch, question.node, now)
+    def _located(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        if epoch > max(self._view, self._epoch.number):
+            self._look_below(epoch, node, now)
         else:
-            self._enter(answer.epoch, question.node, now)
+            self._enter(epoch, node, now)
 
-    def _moved(self, answer: SeqState | NoAnswer, now: Micros) -> None:
-        question, self._question = self._question, None
-        assert question is not None
-        if isinstance(answer, NoAnswer):
-            self._fail_all(answer.status, answer.why)
-        else:
-            self._look_below(answer.epoch, question.node, now)
+    def _moved(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        self._look_below(epoch, node, now)
 
     def _look_below(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """Read what was stored since the view, ours of unknown outcome included."""
-        self._become(WriteStreamState.READING)
-        self._search = self._context.finder.find(
-            self.log,
-            self.writer,
-            Lsn(max(self._last_lsn, compose_lsn(self._view, 1))),
-            compose_lsn(Epoch(epoch - 1), ESN_MAX),
-            {frame.sequence: frame.content for frame in self._frames.of_unknown_outcome()},
-            lambda found, at: self._found(found, epoch, node, at),
-            now,
-        )
+        first = max(self._outcomes.last_lsn, compose_lsn(self._view, 1))
+        self._read(first, Epoch(epoch - 1), epoch, node, now)
 
     def _found(self, found: FoundFrames, epoch: Epoch, node: NodeId, now: Micros) -> None:
         own = range(self._first_number, self._first_number + (1 << _NUMBER_BITS))
@@ -111,7 +90,6 @@ class ExclusiveStream(WriteStream):
         if not has_others and not found.uncertain:
             super()._found(found, epoch, node, now)
             return
-        self._search = None
         self._take_found(found)
         if has_others:
             self._overtaken()

@@ -19,15 +19,17 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from client.append.append_request import DURABILITY
-from client.append.seq_state_request import NoAnswer, SeqStateRequest
 from client.guards import GUARD_REFUSALS, AnyAppend, guard_error
-from client.request_history import describe_timeout, name_asked
+from client.request_history import name_asked
 from client.write.context import StreamContext, StreamOwner
-from client.write.finder import FoundFrames, FrameSearch
+from client.write.epoch_inquiry import EpochInquiry
+from client.write.finder import FoundFrames
 from client.write.frame import FrameFate, FramePosition, StreamFrame
-from client.write.frame_queue import FrameQueue
+from client.write.outcomes import FrameOutcomes
 from client.write.record_intake import RecordIntake
 from client.write.refusals import FATAL, HERE, is_certain
+from client.write.silence_watch import SilenceWatch
+from client.write.stream_epoch import StreamEpoch
 from client.write.stream_state import WriteStreamState, explain_wait
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
@@ -41,7 +43,6 @@ from logdevice_py.protocol.messages import (
     AppendedFlags,
     AppendFlags,
     Durability,
-    SeqState,
     SeqStateFlags,
 )
 
@@ -61,24 +62,18 @@ class WriteStream:
     RESUME_FLAGS = _RESUME  # of the first frame in an epoch
 
     __slots__ = (
-        "_accepted",
         "_context",
+        "_epoch",
         "_frames",
-        "_last_lsn",
-        "_look_timer",
-        "_min_epoch",
-        "_node",
+        "_inquiry",
         "_other_content",
+        "_outcomes",
         "_owner",
         "_pauses",
-        "_probes",
-        "_question",
         "_reason",
         "_reason_epoch",
-        "_resume_sent",
-        "_search",
         "_timer",
-        "epoch",
+        "_watch",
         "intake",
         "log",
         "state",
@@ -91,27 +86,28 @@ class WriteStream:
         self.log = log
         self.writer = writer
         self.state = WriteStreamState.LOCATING
-        self.epoch = EPOCH_INVALID
-        """The only epoch in which frames may be in flight or have an unknown outcome; 0: not known yet."""
+        self._epoch = StreamEpoch()
         self._context = context
         self._owner = owner
-        self._frames = FrameQueue(self._complete)
+        self._outcomes = FrameOutcomes(owner)
+        self._frames = self._outcomes.frames
         self.intake = RecordIntake(owner, self._frames, context.timers, payload_max, self._pump)
         """Takes the records."""
-        self._last_lsn = Lsn(0)
-        self._node = NodeId(-1)
-        self._accepted = False
-        self._resume_sent = False
         self._other_content = ""
         """Which number somebody else used, for people; empty: nobody did."""
-        self._min_epoch = EPOCH_INVALID
-        self._question: SeqStateRequest | None = None
-        self._search: FrameSearch | None = None
+        self._inquiry = EpochInquiry(log, context, self._fail_all)
         self._reason, self._reason_epoch = Status.OK, EPOCH_INVALID
         self._pauses: Iterator[int] | None = None
         self._timer: Timer | None = None
-        self._look_timer: Timer | None = None
-        self._probes = 0
+        self._watch = SilenceWatch(
+            log,
+            self._epoch,
+            self._outcomes,
+            context,
+            owner,
+            self.waiting_for,
+            lambda now: self._lost(now, unknown=True),
+        )
 
     def _become(self, state: WriteStreamState) -> None:
         assert state in self.state.followed_by, (self.state, state)
@@ -120,23 +116,25 @@ class WriteStream:
     # Records
 
     @property
+    def epoch(self) -> Epoch:
+        """In which it sends; 0: not known yet."""
+        return self._epoch.number
+
+    @property
     def idle(self) -> bool:
         """Nothing is unacknowledged."""
         return not self._frames and not self.intake
 
     def waiting_for(self, now: Micros) -> str:
         """Why what was taken is not acknowledged yet, for people."""
-        refusal = self._reason if self._pauses is not None else Status.OK
-        if self._question is not None:
-            refusal, more = Status.OK, self._question.waits_for(now)
-        elif self._search is not None:
-            more = self._search.waiting_for()
-        else:
-            oldest = self._frames.oldest_in_flight()
-            asked = "" if oldest is None else name_asked(self._node, now - oldest.sent_at, self._context.links)
-            told = self._context.questions.inquiries.told(self.log, self._node, Micros(now - 2 * SECOND), now)
+        refusal = Status.OK if self._pauses is None or self._inquiry.asks else self._reason
+        more = self._inquiry.waiting_for(now)
+        if more is None:
+            oldest, node = self._frames.oldest_in_flight(), self._epoch.node
+            asked = "" if oldest is None else name_asked(node, now - oldest.sent_at, self._context.links)
+            told = self._context.questions.inquiries.told(self.log, node, Micros(now - 2 * SECOND), now)
             more = "; ".join(filter(None, (asked, told)))
-        return explain_wait(self.state, self.epoch, refusal, more)
+        return explain_wait(self.state, self._epoch.number, refusal, more)
 
     def flush(self, marker: Callable[[], None], now: Micros) -> bool:
         """Send what is open at the end of the turn; `marker` is called when everything taken so far has its outcome. False: it has."""
@@ -156,17 +154,17 @@ class WriteStream:
 
     def on_appended(self, peer: PeerId, frame: StreamFrame, answer: Appended, now: Micros) -> None:
         """The answer to a frame in flight."""
-        if frame.fate is not FrameFate.SENT or NodeId(peer) != self._node:
+        if frame.fate is not FrameFate.SENT or NodeId(peer) != self._epoch.node:
             return
         self._context.frames.pop(frame.request_id, None)
-        if answer.status is Status.OK and epoch_of(answer.lsn) == self.epoch:
+        if answer.status is Status.OK and epoch_of(answer.lsn) == self._epoch.number:
             durability = DURABILITY.get(answer.durability, Durability.ASYNC)
             position = FramePosition(
                 answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability
             )
             self._frames.landed(frame, FrameFate.UNKNOWN)
             self._frames.acknowledged(frame, position)
-            self._accepted = True
+            self._epoch.accepted = True
             self._pauses = None
             self._frames.pop_acknowledged()
             if self.state is WriteStreamState.STREAMING:
@@ -194,20 +192,20 @@ class WriteStream:
             self._reason = status
             self._reason_epoch = epoch_of(answer.lsn)
         if certain and status in GUARD_REFUSALS:
-            self._fail(frame, guard_error(frame.guard, answer))
+            self._outcomes.fail(frame, guard_error(frame.guard, answer))
         elif certain and status in FATAL:
-            self._fail(frame, LogDeviceError(status, maybe_applied=False))
+            self._outcomes.fail(frame, LogDeviceError(status, maybe_applied=False))
         elif certain and status is Status.WRITE_STREAM_BROKEN and answer.flags & _NUMBER_TAKEN:
             self._note_other_content(frame, answer.lsn, answer.batch_offset)
 
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke, or a dial failed and nothing was sent."""
-        if NodeId(peer) == self._node and self._frames.in_flight:
+        if NodeId(peer) == self._epoch.node and self._frames.in_flight:
             self._lost(now, unknown=was_up)
 
     def on_node_dead(self, node: NodeId, now: Micros) -> None:
         """The cluster says that the node is dead; its connection may look alive for long."""
-        if node == self._node and self._frames.in_flight:
+        if node == self._epoch.node and self._frames.in_flight:
             self._lost(now, unknown=True)
 
     def _lost(self, now: Micros, *, unknown: bool) -> None:
@@ -219,12 +217,12 @@ class WriteStream:
                 self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.UNKNOWN)
         self._become(WriteStreamState.DRAINING)
         self._reason = Status.CONNFAILED
-        self._context.routes.forget(self.log, self._node)
+        self._context.routes.forget(self.log, self._epoch.node)
         self._drained(now)
 
     def _withdraw(self, frame: StreamFrame) -> bool:
         found = self._context.frames.get(frame.request_id)
-        return found is not None and self._context.links.withdraw(PeerId(self._node), found[2])
+        return found is not None and self._context.links.withdraw(PeerId(self._epoch.node), found[2])
 
     # Sending
 
@@ -235,9 +233,9 @@ class WriteStream:
         if self.state is WriteStreamState.BROKEN:
             self._break()
             return
-        self._arm_look(now)
+        self._watch.begin(now)
         if self.state is WriteStreamState.LOCATING:
-            if self._question is None:
+            if not self._inquiry.asks:
                 self._locate(now)
             return
         if self.state is not WriteStreamState.STREAMING:
@@ -255,9 +253,10 @@ class WriteStream:
     def _send(self, frame: StreamFrame, now: Micros) -> None:
         context = self._context
         flags = frame.flags
-        if not self._accepted and not self._resume_sent:
+        epoch = self._epoch
+        if not epoch.accepted and not epoch.resume_sent:
             flags |= self.RESUME_FLAGS
-            self._resume_sent = True
+            epoch.resume_sent = True
         frame.request_id = next(context.ids)
         message: AnyAppend
         if frame.guard is not None:
@@ -267,10 +266,10 @@ class WriteStream:
                 flags=flags,
                 records=frame.records,
                 crc=frame.crc,
-                seen_epoch=self.epoch,
+                seen_epoch=epoch.number,
                 writer=self.writer,
                 sequence=frame.sequence,
-                stream_epoch=self.epoch,
+                stream_epoch=epoch.number,
                 payload=frame.payload,
             )
         else:
@@ -280,24 +279,24 @@ class WriteStream:
                 flags=flags,
                 records=frame.records,
                 crc=frame.crc,
-                seen_epoch=self.epoch,
+                seen_epoch=epoch.number,
                 previous_lsn=Lsn(0),
                 writer=self.writer,
                 sequence=frame.sequence,
-                stream_epoch=self.epoch,
+                stream_epoch=epoch.number,
                 payload=frame.payload,
             )
         self._frames.sent(frame, now)
         self._owner.metrics.frames_sent += 1
         context.frames[frame.request_id] = (self, frame, message)
-        context.links.send(PeerId(self._node), message)
+        context.links.send(PeerId(epoch.node), message)
 
     # What follows an answer that is not OK
 
     def _drained(self, now: Micros) -> None:
         """Nothing is in flight: every frame is queued, acknowledged or of unknown outcome."""
         assert self._frames.in_flight == 0
-        self._resume_sent = False
+        self._epoch.resume_sent = False
         self._frames.pop_acknowledged()
         reason = self._reason
         if self._frames.of_unknown_outcome():
@@ -315,14 +314,14 @@ class WriteStream:
             marks.hit("stream_disagreement")
             self._take_another_id()
             self._move(now)
-        elif reason is Status.STALE and self._reason_epoch > self.epoch:
+        elif reason is Status.STALE and self._reason_epoch > self._epoch.number:
             marks.hit("stream_adopts_epoch")
-            self._enter(self._reason_epoch, self._node, now)
+            self._enter(self._reason_epoch, self._epoch.node, now)
         elif reason in HERE:
-            self._context.questions.inquiries.ask(self.log, self._node, now)
+            self._context.questions.inquiries.ask(self.log, self._epoch.node, now)
             self._pause(WriteStreamState.STREAMING, now)
         elif reason in FATAL:
-            self._enter(self.epoch, self._node, now)
+            self._enter(self._epoch.number, self._epoch.node, now)
         else:
             self._pause(WriteStreamState.LOCATING, now)
 
@@ -332,50 +331,36 @@ class WriteStream:
 
     def _locate(self, now: Micros) -> None:
         self._become(WriteStreamState.LOCATING)
-        self._question = self._context.questions.ask(
-            self.log,
-            now,
-            self._located,
-            min_epoch=max(self._min_epoch, self.epoch, self._context.routes.epoch(self.log)),
-        )
+        self._inquiry.ask(self._enter, now, at_least=self._lowest_epoch())
 
-    def _located(self, answer: SeqState | NoAnswer, now: Micros) -> None:
-        question, self._question = self._question, None
-        assert question is not None
-        if isinstance(answer, NoAnswer):
-            self._fail_all(answer.status, answer.why)
-            return
-        self._enter(answer.epoch, question.node, now)
+    def _lowest_epoch(self) -> Epoch:
+        """In which the stream may go on."""
+        return max(self._inquiry.min_epoch, self._epoch.number, self._context.routes.epoch(self.log))
 
     def _move(self, now: Micros) -> None:
         """Frames of our epoch have an unknown outcome: end it."""
         self._become(WriteStreamState.MOVING)
-        self._min_epoch = Epoch(self.epoch + 1)
-        self._question = self._context.questions.ask(
-            self.log, now, self._moved, flags=_WAIT_FOR_RECOVERY, min_epoch=self._min_epoch
-        )
+        self._inquiry.min_epoch = Epoch(self._epoch.number + 1)
+        self._inquiry.ask(self._moved, now, at_least=self._inquiry.min_epoch, flags=_WAIT_FOR_RECOVERY)
 
-    def _moved(self, answer: SeqState | NoAnswer, now: Micros) -> None:
+    def _moved(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """The log is in a later epoch, and ours is recovered."""
-        question, self._question = self._question, None
-        assert question is not None
-        if isinstance(answer, NoAnswer):
-            self._fail_all(answer.status, answer.why)
-            return
-        epoch, node = answer.epoch, question.node
-        assert epoch > self.epoch
-        if not self._frames.of_unknown_outcome():
+        ours = self._epoch.number
+        assert epoch > ours
+        if self._frames.of_unknown_outcome():
+            # Frames may share an LSN: of those that share it with the last acknowledged one, some may have an unknown outcome.
+            self._read(max(self._outcomes.last_lsn, compose_lsn(ours, 1)), ours, epoch, node, now)
+        else:
             self._enter(epoch, node, now)
-            return
+
+    def _read(self, first: Lsn, last: Epoch, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """Look for frames of unknown outcome from an LSN to the end of the epoch `last`, before going on in `epoch`."""
         self._become(WriteStreamState.READING)
-        # Frames may share an LSN: of those that share it with the last acknowledged one, some may have an unknown outcome.
-        first = max(self._last_lsn, compose_lsn(self.epoch, 1))
-        self._search = self._context.finder.find(
-            self.log,
+        self._inquiry.read(
             self.writer,
-            Lsn(first),
-            compose_lsn(self.epoch, ESN_MAX),
-            {frame.sequence: frame.content for frame in self._frames.of_unknown_outcome()},
+            first,
+            compose_lsn(last, ESN_MAX),
+            self._frames.of_unknown_outcome(),
             lambda found, at: self._found(found, epoch, node, at),
             now,
         )
@@ -384,7 +369,6 @@ class WriteStream:
         """What the recovered epoch holds of ours."""
         assert self.state is WriteStreamState.READING, self.state
         assert self._frames.in_flight == 0
-        self._search = None
         frames = self._frames
         self._take_found(found)
         for frame in frames.of_unknown_outcome():
@@ -394,7 +378,7 @@ class WriteStream:
                 # Its number may be stored for good, so nothing else may have it.
                 frames.last_sequence = max(frames.last_sequence, frame.sequence)
                 detail = "a part of the epoch in which it was sent cannot be read"
-                self._fail(frame, LogDeviceError(Status.DATALOSS, detail, maybe_applied=True))
+                self._outcomes.fail(frame, LogDeviceError(Status.DATALOSS, detail, maybe_applied=True))
         if self._other_content:
             self._break()
         else:
@@ -413,15 +397,10 @@ class WriteStream:
 
     def _enter(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """Go on in an epoch, with no outcome unknown."""
-        assert epoch >= self.epoch
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self._accepted = False
+        if self._epoch.enter(epoch, node):
             self._owner.metrics.epochs_entered += 1
         self._context.routes.saw_epoch(self.log, epoch)
-        self._resume_sent = False
-        self._node = node
-        self._probes = 0
+        self._watch.answered()
         self._become(WriteStreamState.STREAMING)
         self._settle()
         self._pump(now)
@@ -443,11 +422,7 @@ class WriteStream:
 
     def _settle(self) -> None:
         """No outcome is unknown: what is not stored is to be sent, unless that would put it behind a later frame."""
-        stored = self._frames.last_acknowledged()
-        for frame in self._frames:
-            if frame.sequence < stored and frame.fate is FrameFate.QUEUED:
-                detail = "a later frame is stored without it"
-                self._fail(frame, LogDeviceError(Status.ABORTED, detail, maybe_applied=False))
+        self._outcomes.fail_overtaken()
         self._frames.settle()
 
     # Somebody else under this writer id
@@ -471,117 +446,40 @@ class WriteStream:
 
     # Outcomes
 
-    def _complete(self, frame: StreamFrame) -> None:
-        assert frame.position is not None
-        self._last_lsn = max(self._last_lsn, frame.position.lsn)
-        metrics = self._owner.metrics
-        metrics.frames_acknowledged += 1
-        if not frame.failed:
-            metrics.records_acknowledged += frame.records
-            self._owner.has_outcome(frame)
-            if frame.markers:
-                self._frames.hand_back_markers(frame)
-            frame.acknowledge()
-
-    def _fail(self, frame: StreamFrame, error: LogDeviceError) -> None:
-        """Its records failed; the frame itself stays until its fate is certain."""
-        if frame.failed:
-            return
-        frame.failed = True
-        self._owner.has_outcome(frame)
-        self._owner.on_failed(frame.records, error)
-        if frame.markers:
-            self._frames.hand_back_markers(frame)
-        frame.fail(error)
-
     def _fail_all(self, status: Status, detail: str = "", *, retriable: bool | None = None) -> None:
         """The log cannot be written at all, or not by this stream."""
-        for frame in self._frames:
-            if frame.fate is not FrameFate.ACKED:
-                doubt = frame.fate is FrameFate.UNKNOWN
-                self._fail(frame, LogDeviceError(status, detail, retriable=retriable, maybe_applied=doubt))
-        self._frames.finish_acknowledged()
+        self._outcomes.fail_all(status, detail, retriable=retriable)
         if self._frames.of_unknown_outcome():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.
-            self._min_epoch = Epoch(self.epoch + 1)
+            self._inquiry.min_epoch = Epoch(self._epoch.number + 1)
         self._frames.clear()
-        self._accepted = False
+        self._epoch.accepted = False
         self._become(WriteStreamState.BROKEN if self._other_content else WriteStreamState.LOCATING)
 
     def refuse(self, error: LogDeviceError) -> None:
         """Nobody takes anything any more: records without an outcome fail with this error."""
-        for frame in self._frames:
-            if not frame.failed and frame.fate is not FrameFate.ACKED:
-                unknown = frame.fate is not FrameFate.QUEUED
-                self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=unknown))
-        self._frames.drop_queued()
+        self._outcomes.refuse(error)
 
     def close(self) -> None:
         """Fail what has no outcome. Harmless when called again."""
         if self.state is WriteStreamState.CLOSED:
             return
         self._become(WriteStreamState.CLOSED)
-        for timer in (self._timer, self._look_timer):
-            if timer is not None:
-                timer.cancel()
-        if self._question is not None:
-            self._question.cancel()
-        if self._search is not None:
-            self._search.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._watch.stop()
+        self._inquiry.cancel()
         self.intake.cut(Micros(0))
         for frame in self._frames:
             if frame.fate is FrameFate.ACKED:
                 continue
             certain = frame.fate is FrameFate.QUEUED or (frame.fate is FrameFate.SENT and self._withdraw(frame))
             self._context.frames.pop(frame.request_id, None)
-            self._fail(frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain))
+            self._outcomes.fail(
+                frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain)
+            )
         self._frames.finish_acknowledged()
         self._frames.clear()
-
-    # Time
-
-    def _arm_look(self, now: Micros) -> None:
-        if self._look_timer is None:
-            self._look_timer = self._context.timers.at(now + self._context.settings.unanswered_us, self._look)
-
-    def _look(self, now: Micros) -> None:
-        """Is the oldest frame in flight unanswered, or any out of time?"""
-        self._look_timer = None
-        if not self._frames:
-            return
-        self._arm_look(now)
-        self._expire(now)
-        oldest = self._frames.oldest_in_flight()
-        if oldest is None:
-            return
-        silent = now - oldest.sent_at
-        if silent < self._context.settings.unanswered_us:
-            self._probes = 0
-            return
-        moved = self._context.routes.epoch(self.log) > self.epoch
-        if moved or silent >= self._owner.settings.silence_us:
-            marks.hit("stream_silent_sequencer")
-            self._lost(now, unknown=True)
-            return
-        self._context.probe(self.log, self._node, self._probes, now)
-        self._probes += 1
-
-    def _expire(self, now: Micros) -> None:
-        """Report records as failed that could not be placed in time."""
-        limit = self._owner.settings.timeout_us
-        if not limit:
-            return
-        why = ""
-        for frame in self._frames:
-            if now - frame.cut_at < limit:
-                break
-            if not frame.failed and frame.fate is not FrameFate.ACKED:
-                marks.hit("stream_times_out")
-                certain = frame.fate is FrameFate.QUEUED
-                why = why or describe_timeout(limit, self.waiting_for(now))
-                self._fail(frame, LogDeviceError(Status.TIMEDOUT, why, maybe_applied=not certain))
-        # Whatever the stream waits for: it may take for ever, and records that failed are not counted any more.
-        self._frames.drop_queued()
 
     def check(self) -> None:
         """What must hold between events."""

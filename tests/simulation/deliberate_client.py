@@ -39,10 +39,10 @@ def doubtful_append_repeated(original: Change) -> Change:
 
 @deliberate("a write stream sends frames of unknown outcome again without looking for them", (WriteStream, "_moved"))
 def doubtful_frame_repeated(original: Change) -> Change:
-    def moved(self: WriteStream, answer: Any, now: Any) -> None:
+    def moved(self: WriteStream, epoch: Any, node: Any, now: Any) -> None:
         for frame in self._frames.of_unknown_outcome():
             frame.fate = FrameFate.QUEUED
-        original(self, answer, now)
+        original(self, epoch, node, now)
 
     return moved
 
