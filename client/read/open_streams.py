@@ -8,6 +8,7 @@ from typing import Protocol
 from client.read.read_stream import ReadStream
 from client.read.release_lookup import ReleaseLookup, StandingStream
 from client.read.settings import ReadSettings
+from client.read.shard_answers import ShardAnswers
 from client.read.shard_statuses import ShardStatuses
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, PeerId
@@ -20,11 +21,10 @@ from logdevice_py.protocol.routing import handles
 class StreamMessages(StandingStream, Protocol):
     """A read stream, as it is handed its messages."""
 
-    def on_started(self, message: Started, now: Micros) -> None: ...
-
-    def on_records(self, message: Records, now: Micros) -> None: ...
-
-    def on_gap(self, message: ShardGap, now: Micros) -> None: ...
+    @property
+    def answers(self) -> ShardAnswers:
+        """What takes those of shards."""
+        ...
 
     def on_turn_end(self, now: Micros) -> None: ...
 
@@ -83,21 +83,21 @@ class OpenStreams:
         """A shard opened a read stream, or refused it."""
         stream = self._by_id.get(message.stream)
         if stream is not None:
-            stream.on_started(message, now)
+            stream.answers.on_started(message, now)
 
     @handles(Records)
     def on_records(self, peer: PeerId, message: Records, now: Micros) -> None:
         """Entries of a read stream."""
         stream = self._by_id.get(message.stream)
         if stream is not None:
-            stream.on_records(message, now)
+            stream.answers.on_records(message, now)
 
     @handles(ShardGap)
     def on_gap(self, peer: PeerId, message: ShardGap, now: Micros) -> None:
         """Where a shard has nothing of a read stream."""
         stream = self._by_id.get(message.stream)
         if stream is not None:
-            stream.on_gap(message, now)
+            stream.answers.on_gap(message, now)
 
     @handles(ShardStatus)
     def on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:

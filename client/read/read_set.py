@@ -34,7 +34,7 @@ class ReadRequest:
 
 @dataclass(slots=True)
 class ReadPosition:
-    """How far a stream is; its read set asks the shards for what follows. Only the stream changes it."""
+    """How far a stream is; its read set asks the shards for what follows. Only the stream changes it; its `Delivery` alone moves `next`."""
 
     next: Lsn
     """The first LSN not delivered."""

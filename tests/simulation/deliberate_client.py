@@ -60,8 +60,8 @@ def found_frames_uncompared(original: Change) -> Change:
 @deliberate("a reader takes what the first shard does not have for a hole", (ReadStream, "_account_for_missing"))
 def missing_is_hole(original: Change) -> Change:
     def account_for_missing(self: ReadStream, lsn: Lsn, now: Any) -> bool:
-        if self._released >= lsn and any(sender.next_lsn > lsn for sender in self._read_set.senders.values()):
-            self._deliver_gap(GapKind.HOLE, lsn)
+        if self._lookup.released >= lsn and any(sender.next_lsn > lsn for sender in self._read_set.senders.values()):
+            self._delivery.gap(GapKind.HOLE, lsn)
             return True
         return original(self, lsn, now)
 

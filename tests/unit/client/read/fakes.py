@@ -176,7 +176,7 @@ class Harness:
         return self.starts[shard(node)].filter_version
 
     def started(self, member: ShardId, status: Status = Status.OK, last_released: int = 0) -> None:
-        self.stream.on_started(
+        self.stream.answers.on_started(
             Started(
                 log=LOG,
                 stream=5,
@@ -195,7 +195,7 @@ class Harness:
             self.started(member)
 
     def records(self, node: int, *entries: tuple[int, bytes], version: int | None = None) -> None:
-        self.stream.on_records(
+        self.stream.answers.on_records(
             Records(
                 log=LOG,
                 stream=5,
@@ -211,7 +211,7 @@ class Harness:
     def gap(
         self, node: int, first: int, last: int, reason: GapReason = GapReason.NO_RECORDS, *, released: int = 0
     ) -> None:
-        self.stream.on_gap(
+        self.stream.answers.on_gap(
             ShardGap(
                 log=LOG,
                 stream=5,

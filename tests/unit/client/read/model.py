@@ -343,11 +343,11 @@ class World:
             if message == "down":
                 self.stream.on_peer_down(PeerId(node), self.now)
             elif type(message) is Started:
-                self.stream.on_started(message, self.now)
+                self.stream.answers.on_started(message, self.now)
             elif type(message) is Records:
-                self.stream.on_records(message, self.now)
+                self.stream.answers.on_records(message, self.now)
             elif type(message) is ShardGap:
-                self.stream.on_gap(message, self.now)
+                self.stream.answers.on_gap(message, self.now)
         self._turn()
 
     def _advance(self, micros: int) -> None:
