@@ -426,7 +426,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         progress = self._progress.pop(streams, None)
         if progress is not None:
             progress.close()
-        self.session.remove_writer(streams)
+        self.session.writers.remove(streams)
 
     # Operations
 

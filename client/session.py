@@ -33,6 +33,7 @@ from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
 from client.write.context import StreamContext
 from client.write.finder import FrameFinder
+from client.write.open_writers import OpenWriters
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
@@ -103,8 +104,7 @@ class ClientSession:
             metrics=self.metrics,
             inquiries=self.inquiries,
         )
-        self._frames: dict[int, Any] = {}
-        self._writers: list[WriteStreams] = []
+        self.writers = OpenWriters()
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
         self.streams = OpenStreams(self._wake_log, timers, read_settings or ReadSettings())
         self._histories: list[HistoryRequest] = []
@@ -123,8 +123,7 @@ class ClientSession:
             if config.run_time_logs is NO_RUN_TIME_LOGS:
                 config = replace(config, run_time_logs=self.routes.config.run_time_logs)
             self.routes.set_config(config)
-            for writer in self._writers:
-                writer.on_config(now)
+            self.writers.on_config(now)
             self.streams.on_config(config, now)
             for request in list(self._histories):
                 request.on_config(now)
@@ -142,7 +141,7 @@ class ClientSession:
         """Build the frames of the turn, then call who waits for its end. In most turns of a node there is nothing to do: that costs no further call."""
         if self.appends.dirty:
             self.appends.on_turn_end(now)
-        for writer in self._writers:
+        for writer in self.writers.open:
             writer.on_turn_end(now)
         if self.streams.due:
             self.streams.on_turn_end(now)
@@ -186,8 +185,7 @@ class ClientSession:
             # Before the others: what they ask because of this loss is not lost with it.
             self.requests.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)
-        for writer in self._writers:
-            writer.on_peer_down(peer, was_up, now)
+        self.writers.on_peer_down(peer, was_up, now)
         self.streams.on_peer_down(peer, now)
         self._on_dead(dead, now)
         self.view.tell_changes(now)
@@ -195,8 +193,7 @@ class ClientSession:
     def _on_dead(self, nodes: list[NodeId], now: Micros) -> None:
         for node in nodes:
             self.appends.on_node_dead(node, now)
-            for writer in self._writers:
-                writer.on_node_dead(node, now)
+            self.writers.on_node_dead(node, now)
 
     def _expire_refusals(self, now: Micros) -> None:
         self.view.expire(now)
@@ -207,7 +204,7 @@ class ClientSession:
     @handles(Appended)
     def on_appended(self, peer: PeerId, message: Appended, now: Micros) -> None:
         """The outcome of a frame."""
-        streamed = self._frames.get(message.request_id)
+        streamed = self.writers.frames.get(message.request_id)
         if streamed is not None:
             streamed[0].on_appended(peer, streamed[1], message, now)
         else:
@@ -287,50 +284,40 @@ class ClientSession:
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""
-        timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
-
-        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
-            if isinstance(answer, NoAnswer):
-                break_(promise, _unanswered(answer, f"tail of log {log}"))
-            else:
-                keep(promise, LSN(answer.last_released))
-
-        self.questions.ask(log, now, answered, flags=_TAIL, min_epoch=self.routes.epoch(log), deadline=now + timeout)
+        self._ask(log, promise, now, timeout_us, "tail", lambda answer, node: LSN(answer.last_released), flags=_TAIL)
 
     def tail_record(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """Where the log ends, `LogTail`."""
-        timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
-
-        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
-            if isinstance(answer, NoAnswer):
-                break_(promise, _unanswered(answer, f"tail of log {log}"))
-            else:
-                known = answer.tail_lsn > 0
-                keep(
-                    promise,
-                    LogTail(
-                        LSN(answer.last_released),
-                        LSN(answer.tail_lsn) if known else None,
-                        answer.tail_timestamp if known else None,
-                    ),
-                )
-
-        self.questions.ask(log, now, answered, flags=_TAIL, min_epoch=self.routes.epoch(log), deadline=now + timeout)
+        self._ask(log, promise, now, timeout_us, "tail", _tail_of, flags=_TAIL)
 
     def sequencer(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """Who sequences the log and how far it is, `SequencerState`; activates the log when nobody sequences it."""
+        self._ask(log, promise, now, timeout_us, "sequencer", _state_of)
+
+    def _ask(
+        self,
+        log: LogId,
+        promise: Promise,
+        now: Micros,
+        timeout_us: int | None,
+        what: str,
+        value_of: Callable[[SeqState, NodeId], Any],
+        *,
+        flags: int = 0,
+    ) -> None:
+        """The promise gets `value_of` the answer and the node that gave it, or an error that names what was asked for."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
         def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
             if isinstance(answer, NoAnswer):
-                break_(promise, _unanswered(answer, f"sequencer of log {log}"))
+                text = f"{what} of log {log}: {answer.why}"
+                break_(promise, LogDeviceError(answer.status, text, maybe_applied=False))
             else:
-                keep(
-                    promise,
-                    SequencerState(request.node, answer.epoch, LSN(answer.last_released), LSN(answer.next_lsn)),
-                )
+                keep(promise, value_of(answer, request.node))
 
-        request = self.questions.ask(log, now, answered, min_epoch=self.routes.epoch(log), deadline=now + timeout)
+        request = self.questions.ask(
+            log, now, answered, flags=flags, min_epoch=self.routes.epoch(log), deadline=now + timeout
+        )
 
     def trim(
         self, log: LogId, lsn: int, shards: list[ShardId], promise: Promise, now: Micros, timeout_us: int | None = None
@@ -374,36 +361,38 @@ class ClientSession:
             ids=self.ids,
             questions=self.questions,
             finder=finder,
-            frames=self._frames,
+            frames=self.writers.frames,
             probe=self.appends.probe,
             settings=self.settings,
         )
         writer = WriteStreams(context, settings, WriterMetrics())
-        self._writers.append(writer)
+        self.writers.add(writer)
         return writer
-
-    def remove_writer(self, writer: WriteStreams) -> None:
-        """The writer is closed."""
-        if writer in self._writers:
-            self._writers.remove(writer)
 
     def close(self) -> None:
         """Fail everything that is under way."""
-        for writer in self._writers:
-            writer.close()
+        self.writers.close()
         self.streams.close()
         self.appends.close(LogDeviceError(Status.SHUTDOWN, "the client was closed"))
 
     def refuse(self, error: LogDeviceError) -> None:
         """No node serves this client: fail the appends that are under way."""
         self.appends.close(error)
-        for writer in self._writers:
-            writer.refuse(error)
+        self.writers.refuse(error)
 
     def alive_nodes(self) -> list[NodeId]:
         """Nodes of which a node said that they take part, or all while none has said anything."""
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
 
 
-def _unanswered(answer: NoAnswer, what: str) -> LogDeviceError:
-    return LogDeviceError(answer.status, f"{what}: {answer.why}", maybe_applied=False)
+def _tail_of(answer: SeqState, node: NodeId) -> LogTail:
+    known = answer.tail_lsn > 0
+    return LogTail(
+        LSN(answer.last_released),
+        LSN(answer.tail_lsn) if known else None,
+        answer.tail_timestamp if known else None,
+    )
+
+
+def _state_of(answer: SeqState, node: NodeId) -> SequencerState:
+    return SequencerState(node, answer.epoch, LSN(answer.last_released), LSN(answer.next_lsn))
