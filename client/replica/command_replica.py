@@ -160,7 +160,8 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         self.metrics = ReplicaMetrics()
         self._snapshot_every = snapshot_every
         self._kind = kind
-        self._woken = False
+        self._now = Micros(0)
+        """Of the turn that is handled."""
         self._waiting: list[_Proposal] = []
         """Until the replica is caught up."""
         self._proposals: dict[bytes, _Proposal] = {}
@@ -168,9 +169,7 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         self._command_rules = CommandRules(
             kind, commands, snapshots, self.metrics, session.rng, self._record_bytes_max, self._on_taken
         )
-        super().__init__(
-            session, self._command_rules, AppliedState(kind), on_change, self._wake, read_settings=read_settings
-        )
+        super().__init__(session, self._command_rules, AppliedState(kind), on_change, read_settings=read_settings)
 
     @property
     def version(self) -> StateVersion:
@@ -200,19 +199,13 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         attributes = self.session.config.log(self._command_rules.snapshots)
         return CHUNK_BYTES if attributes is None else attributes.max_payload_bytes
 
-    # Turns: no shell calls in each of them
-
-    def _wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self.session.timers.at(Micros(self._now + 1), self._work)  # in a turn that follows
-
-    def _work(self, now: Micros) -> None:
-        self._woken = False
+    def handle_turn(self, now: Micros) -> bool:
+        """As of any replica; then tell what proposals came to, and begin those that waited."""
         if self.stage is ReplicaStage.CLOSED:
-            return
+            return False
+        self._now = now
         state, loss = self.state, self.loss
-        self.handle_turn(now)
+        again = super().handle_turn(now)
         if self.state is not state:
             self._look_for_outcomes()
         if self.loss is not None and loss is None:
@@ -221,6 +214,7 @@ class CommandReplica(LogReplica[AppliedState[T]]):
             waiting, self._waiting = self._waiting, []
             for proposal in waiting:
                 self._begin(proposal, now)
+        return again
 
     # Proposals
 
@@ -326,7 +320,7 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         self._end(proposal)
         if proposal.given is None:
             self._waiting.append(proposal)
-            self._wake()
+            self.wake()
         else:
             text = "the command came so late that the state refuses it unread: propose it as a new request"
             break_(proposal.promise, LogDeviceError(Status.STALE, text, retriable=False))

@@ -134,7 +134,6 @@ class LogReplica(Generic[S]):
         session: reads and appends.
         state: before the first command.
         on_change: called when a command, or a snapshot, changed the state, and when it is caught up for the first time.
-        wake: called when `handle_turn` has something to do.
     """
 
     def __init__(
@@ -143,7 +142,6 @@ class LogReplica(Generic[S]):
         rules: ReplicaRules[S],
         state: S,
         on_change: Callable[[Micros], None],
-        wake: Callable[[], None] = lambda: None,
         read_settings: ReadSettings | None = None,
     ) -> None:
         self.state = state
@@ -155,7 +153,6 @@ class LogReplica(Generic[S]):
         self.loss: Gap | None = None
         """Lost commands behind which nothing is applied."""
         self.session = session
-        self.wake = wake
         self._outcomes: list[tuple[Callable[[Any, Micros], None], Any]] = []
         self._rules = rules
         self._timers = session.timers
@@ -163,7 +160,6 @@ class LogReplica(Generic[S]):
         self._read_settings = read_settings or ReadSettings()
         self._read_metrics = ReadMetrics()
         self._reading: SessionStream | None = None
-        self._now = Micros(0)
         self._found = rules.read_snapshots(LSN_INVALID)
         self._trimmed = LSN_INVALID
         """Commands up to here are gone, as far as is known."""
@@ -190,13 +186,15 @@ class LogReplica(Generic[S]):
 
     def start(self, now: Micros) -> None:
         """Begin to read."""
-        self._now = now
         self._tail(now)
         self._timers.at(now + _RETRY_US, self._check_tail)
 
+    def wake(self) -> None:
+        """There is something to do at the end of the turn."""
+        self.session.handle_turn_end(self.handle_turn)
+
     def handle_turn(self, now: Micros) -> bool:
         """Handle what the session brought in a turn. Returns whether the session has something to do again."""
-        self._now = now
         self._drain(now)
         outcomes, self._outcomes = self._outcomes, []
         for handle, outcome in outcomes:

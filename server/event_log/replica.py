@@ -108,7 +108,7 @@ class EventLogReplica(LogReplica[RebuildingSet]):
     ) -> None:
         session = ClientSession(config, timers, rng, links=NodeLinks(outbox), requests=requests)
         self._event_rules = EventLogRules(metrics)
-        super().__init__(session, self._event_rules, RebuildingSet(), on_change, self._wake)
+        super().__init__(session, self._event_rules, RebuildingSet(), on_change)
         self._settings = settings
         self._metrics = metrics
         self._appended: dict[bytes, Micros] = {}
@@ -117,9 +117,6 @@ class EventLogReplica(LogReplica[RebuildingSet]):
     def set(self) -> RebuildingSet:
         """The state."""
         return self.state
-
-    def _wake(self) -> None:
-        self.session.handle_turn_end(self.handle_turn)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """Another version of the cluster file."""

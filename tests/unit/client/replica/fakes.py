@@ -184,6 +184,7 @@ class MemoryLogs:
                     if stream is not None and stream.stream.ready:
                         stream.on_ready()  # type: ignore[attr-defined]
                     replica.session.timers.advance(self.now)
+                    replica.session.on_turn_end(self.now)
             if self.now >= end:
                 return
             self.now = Micros(min(end, self.now + SECOND // 10))
