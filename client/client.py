@@ -227,9 +227,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         """A little: who asks for logs of the tree should not have to wait for it himself, and who does not should not wait for long."""
         future = self.future()
         tree.when_known(future, self.now(), self.settings.log_tree_wait_us)
-        self.wake()
         try:
-            await self._outcome(future)
+            await self._answer(future)
         except LogDeviceError as error:
             log_.info("the client begins without the log tree: %s", error)
 

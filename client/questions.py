@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from client.arguments import key_argument, lsn_argument, time_argument, timeout_argument
+from client.client_operations import ClientOperations
 from client.look_up.answers import LogHead, LogTail, TrimPreview
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
 from client.look_up.survey import LogParts
@@ -14,8 +15,6 @@ from client.read.items import Gap, GapKind
 from client.reader import Reader
 from client.request_history import format_wait
 from client.sequencer_state import SequencerState
-from client.session import ClientSession
-from client.settings import ClientSettings
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import LogDeviceError, Status
@@ -26,29 +25,14 @@ TIME_MIN = Timestamp(-(1 << 63))
 TIME_MAX = Timestamp((1 << 63) - 1)
 
 
-class LogQuestions:
+class LogQuestions(ClientOperations):
     """The part of a client that asks. `timeout` is in seconds everywhere, in place of the client's request timeout."""
-
-    session: ClientSession
-    settings: ClientSettings
 
     def __init__(self) -> None:
         self._histories: dict[LogId, tuple[Epoch, tuple[EpochInterval, ...]]] = {}
         """The nodesets of logs, and the epoch up to which they are known: they never change for an epoch of which anything can be read."""
 
     # What the client has
-
-    def future(self) -> asyncio.Future[Any]:
-        """A future of the client's loop."""
-        raise NotImplementedError
-
-    def now(self) -> Micros:
-        """The monotonic clock."""
-        raise NotImplementedError
-
-    def wake(self) -> None:
-        """Run the end of a turn soon."""
-        raise NotImplementedError
 
     async def known_log(self, log: int | str, timeout: float | None = None) -> LogId:
         """The id of a log named by id or path."""
@@ -58,9 +42,6 @@ class LogQuestions:
         self, log: int | str, start: int = LSN.OLDEST, until: int | str | datetime = LSN.MAX, **options: Any
     ) -> Reader:
         """A reader of [start, until]."""
-        raise NotImplementedError
-
-    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
         raise NotImplementedError
 
     def _timeout_us(self, timeout: float | None) -> int:
@@ -77,8 +58,7 @@ class LogQuestions:
         """
         future = self.future()
         self.session.tail_lsn(await self.known_log(log), future, self.now(), timeout_argument(timeout))
-        self.wake()
-        tail = await self._outcome(future)
+        tail = await self._answer(future)
         assert isinstance(tail, LSN)
         return tail
 
@@ -90,8 +70,7 @@ class LogQuestions:
         """
         future = self.future()
         self.session.tail_record(await self.known_log(log), future, self.now(), timeout_argument(timeout))
-        self.wake()
-        tail = await self._outcome(future)
+        tail = await self._answer(future)
         assert isinstance(tail, LogTail)
         return tail
 
@@ -103,8 +82,7 @@ class LogQuestions:
         """
         future = self.future()
         self.session.sequencer(await self.known_log(log), future, self.now(), timeout_argument(timeout))
-        self.wake()
-        state = await self._outcome(future)
+        state = await self._answer(future)
         assert isinstance(state, SequencerState)
         return state
 
@@ -187,9 +165,8 @@ class LogQuestions:
         parts = await self._parts(log_id, tail, until)
         future = self.future()
         request = self.session.look_ups.size(log_id, parts, first, last, future, self.now(), max(0, until - self.now()))
-        self.wake()
         try:
-            size: int = await self._outcome(future)
+            size: int = await self._answer(future)
         finally:
             self.session.look_ups.cancel(request)
         return size
@@ -205,9 +182,8 @@ class LogQuestions:
         request = self.session.look_ups.find(
             log, parts, target, Lsn(tail), future, self.now(), max(0, until - self.now())
         )
-        self.wake()
         try:
-            found = await self._outcome(future)
+            found = await self._answer(future)
         finally:
             self.session.look_ups.cancel(request)
         assert isinstance(found, FoundPlace)
@@ -243,8 +219,7 @@ class LogQuestions:
         shards = await self._shards_of(log_id, left)
         future = self.future()
         self.session.trim(log_id, lsn, shards, future, self.now(), left)
-        self.wake()
-        await self._outcome(future)
+        await self._answer(future)
 
     async def trim_preview(self, log: int | str, lsn: int, *, timeout: float | None = None) -> TrimPreview:
         """What `trim` would take; nothing is changed. All of it is read, so this takes as long as reading it.
@@ -319,10 +294,9 @@ class LogQuestions:
                 future.set_result((history, certain))
 
         request = self.session.read_history(log, self.now(), known)
-        self.wake()
         try:
             async with asyncio.timeout(left / 1e6):
-                found: tuple[tuple[EpochInterval, ...], Epoch] = await self._outcome(future)
+                found: tuple[tuple[EpochInterval, ...], Epoch] = await self._answer(future)
         except TimeoutError:
             text = f"where log {log} lies is not known after {format_wait(left)}: it waited for {request.waiting_for()}"
             raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False) from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from client.arguments import flag_argument, is_integer, log_argument, timeout_argument
+from client.client_operations import ClientOperations
 from client.log_tree.client_log_tree import ClientLogTree, LogTreeEntry, checked, entry_of_file
 from client.log_tree.commands import (
     LOGS_PER_GROUP_MAX,
@@ -19,43 +19,23 @@ from client.log_tree.commands import (
 )
 from client.log_tree.state import Node, TreeDirectory, TreeGroup
 from client.replica.commands import CommandOutcome, StateVersion
-from client.session import ClientSession
-from client.settings import ClientSettings
 from logdevice_py.config.attributes import attribute_key
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
 
 _MAY_BE_THERE: Final = frozenset({Status.AGAIN, Status.NOTFOUND})
 
 
-class LogTreeOperations:
+class LogTreeOperations(ClientOperations):
     """Logs that are made at run time. `timeout` is in seconds everywhere, in place of the client's append timeout."""
 
-    session: ClientSession
-    settings: ClientSettings
     log_tree: ClientLogTree | None
     """None: the cluster file enables none."""
 
     # What the client has
 
-    def future(self) -> asyncio.Future[Any]:
-        """A future of the client's loop."""
-        raise NotImplementedError
-
-    def now(self) -> Micros:
-        """The monotonic clock."""
-        raise NotImplementedError
-
-    def wake(self) -> None:
-        """Run the end of a turn soon."""
-        raise NotImplementedError
-
     def log_id(self, log: int | str) -> LogId:
         """The id of a log named by id or path."""
-        raise NotImplementedError
-
-    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
         raise NotImplementedError
 
     # Changes
@@ -173,9 +153,8 @@ class LogTreeOperations:
         future = self.future()
         text = f"{path} is being removed, and some node may still take appends to its logs; nodes go on with it"
         tree.when(lambda: tree.group(lo) is None, future, lambda: text, self.now(), max(1, deadline - self.now()))
-        self.wake()
         try:
-            await self._outcome(future)
+            await self._answer(future)
         except LogDeviceError as error:
             raise LogDeviceError(error.status, error.detail, maybe_applied=True) from None
 
@@ -263,8 +242,7 @@ class LogTreeOperations:
     async def _change(self, command: TreeCommand, timeout: float | None) -> CommandOutcome:
         future = self.future()
         self._tree().propose(command, future, self.now(), self._timeout(timeout))
-        self.wake()
-        outcome = await self._outcome(future)
+        outcome = await self._answer(future)
         assert isinstance(outcome, CommandOutcome)
         return outcome
 
@@ -272,8 +250,7 @@ class LogTreeOperations:
         """Wait until everything is known of the tree that was acknowledged before."""
         future = self.future()
         self._tree().when_current(future, self.now(), self._timeout(timeout))
-        self.wake()
-        await self._outcome(future)
+        await self._answer(future)
 
     def _may_be_made(self, log: int | str, error: LogDeviceError) -> bool:
         """Whether a look-up failed only because this client has not heard of the log."""
