@@ -52,20 +52,13 @@ class Delivery:
             if other is not None:
                 buffer.pop(lsn)
                 buffer.let_go(other)
-            self._deliver(lsn, copy)
+            self.deliver(lsn, copy)
         elif buffer.put(lsn, copy):
             hit("read_higher_rank")
             self._metrics.duplicate_copies += 1
 
-    def deliver_buffered(self, lsn: Lsn) -> bool:
-        """Deliver the next LSN if a copy of it is there."""
-        copy = self.buffer.pop(lsn)
-        if copy is None:
-            return False
-        self._deliver(lsn, copy)
-        return True
-
-    def _deliver(self, lsn: Lsn, copy: Buffered) -> None:
+    def deliver(self, lsn: Lsn, copy: Buffered) -> None:
+        """Go on with a copy of the next entry, which is not in the buffer any more."""
         position = self._position
         assert lsn == position.next, (lsn, position.next)
         flags = copy.header.flags

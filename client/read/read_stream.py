@@ -328,7 +328,9 @@ class ReadStream:
             if epoch_of(self._lookup.released) >= epoch_of(lsn):
                 self._lookup.ask(now)
             return False
-        if delivery.deliver_buffered(lsn):
+        buffered = delivery.buffer.pop(lsn)
+        if buffered is not None:
+            delivery.deliver(lsn, buffered)
             return True
         if self._missing.begins_behind_bridge and lsn == self.request.first:
             hit("read_begins_behind_bridge")
