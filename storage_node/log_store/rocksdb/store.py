@@ -9,8 +9,8 @@ it could not write, so the run that ended so counts as a machine that died.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import rocksdict
@@ -18,14 +18,13 @@ import rocksdict
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.contents import ContentsBuilder
 from storage_node.log_store.counting import uncount_repeated
-from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
+from storage_node.log_store.directory import Directory, Span
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
-from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker
+from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
     Contents,
@@ -42,12 +41,12 @@ from storage_node.log_store.rocksdb.families import DATABASE, RocksDBError
 from storage_node.log_store.rocksdb.filling import GroupFiller
 from storage_node.log_store.rocksdb.group_writer import GroupWriter
 from storage_node.log_store.rocksdb.opening import StoreNotes, open_database
-from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+from storage_node.log_store.rocksdb.ranges import RangeReader
 from storage_node.log_store.rocksdb.rewriting import PartitionRewriter
 from storage_node.log_store.rocksdb.space_meter import SpaceMeter
+from storage_node.log_store.rocksdb.store_contents import StoreContents
 from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.rocksdb.wal_check import find_lasting_damage
-from storage_node.log_store.row_values import UnknownRowError
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.store_run import StoreRun
 from storage_node.log_store.view import StoreView
@@ -88,6 +87,16 @@ class RocksLogStore:
         self._space = self._meter.guard
         self.trims_for_space = False
         self._run = StoreRun()
+        self._contents = StoreContents(
+            directory,
+            self._families,
+            self._directory,
+            self._partitions,
+            self._ranges,
+            self._upkeep,
+            self.groups,
+            self._run,
+        )
 
     # ---- identity
 
@@ -99,38 +108,16 @@ class RocksLogStore:
     @property
     def found(self) -> ShardMarker | None:
         """The marker that the last run left; None without one that can be read."""
-        with self._opening():
-            raw = self._families.metadata.get(keys.MARKER_KEY)
-        if raw is None:
-            return None
-        try:
-            return ShardMarker.decode(raw)
-        except CorruptMarkerError:
-            hit("log_store_corrupt_marker")
-            return None
+        return self._contents.marker()
 
     @property
     def empty(self) -> bool:
         """Whether the store holds nothing."""
-        with self._opening():
-            for family in self._families.readers():
-                iterator = family.iter()
-                iterator.seek_to_first()
-                if iterator.valid():
-                    return False
-                iterator.status()
-        return True
-
-    @contextmanager
-    def _opening(self) -> Iterator[None]:
-        try:
-            yield
-        except (RocksDBError, UnknownRowError) as error:
-            raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be read: {error}") from None
+        return self._contents.is_empty()
 
     def adopt(self, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:
         """Begin a run: leave the marker, durably, without the mark of a clean stop. OK or FAILED."""
-        with self._opening():
+        with self._contents.reading():
             rows = self._run.begin(
                 marker,
                 found=self.found,
@@ -159,46 +146,7 @@ class RocksLogStore:
         Raises:
             LogDeviceError: FAILED: the metadata, or the end of a log after an unclean stop, is damaged or of a version not known here.
         """
-        builder = ContentsBuilder(self._run.contents())
-        with self._opening():
-            iterator = self._families.metadata.iter()
-            iterator.seek_to_first()
-            while iterator.valid():
-                builder.add(iterator.key(), iterator.value())
-                iterator.next()
-            iterator.status()
-            try:
-                for log, rows in builder.directory.items():
-                    self._directory.restore(log, rows)
-            except DirectoryOrderError as error:
-                raise LogDeviceError(Status.FAILED, f"the directory of {self.directory} is damaged: {error}") from None
-            for number, row in builder.partitions:
-                self._partitions.restore(number, row)
-            self._upkeep.repair(self._run.began_at)
-            if self._run.stop is not PreviousEnd.CLEAN:
-                # a guess that is too low could take acknowledged entries for never written: damage here is an error
-                for log, held in list(self._directory.rows()):
-                    counted = held.highest
-                    self._correct(log)
-                    self._count_above(log, counted)
-            self._upkeep.weigh()
-            if self.groups.commit_pending(must_pass=True) is not Status.OK:
-                raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
-        builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
-        return builder.contents
-
-    def _correct(self, log: LogId) -> None:
-        """Look up the greatest LSN of a log. DamagedError where that cannot be told."""
-        row = self._directory.find(log)
-        while row is not None and self._directory.correct(log, self._ranges.find_highest(row.partition, log)):
-            row = self._directory.find(log)
-
-    def _count_above(self, log: LogId, counted: Lsn) -> None:
-        """Count what was written since the row of a log was last saved, which was up to this LSN."""
-        row = self._directory.find(log)
-        if row is not None and row.first <= counted < row.highest:
-            size = self._ranges.bytes_in(row.partition, log, Lsn(counted + 1), row.highest)
-            self._directory.count(log, row.partition, size)
+        return self._contents.load()
 
     # ---- writing
 
@@ -428,11 +376,7 @@ class RocksLogStore:
 
     def _leave_clean(self, marker: ShardMarker) -> None:
         """The mark says that the rows of the directory are exact: it is written with them or not at all."""
-        for log, row in list(self._directory.rows()):
-            if row.doubtful:
-                with suppress(DamagedError):
-                    self._correct(log)
-        self._directory.save_all()
+        self._contents.save_directory()
         written = self.groups.commit_row(keys.MARKER_KEY, marker.encode(), must_pass=True)
         if written is Status.OK and self.sync() is Status.OK:
             self._run.marker = marker
