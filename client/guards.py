@@ -21,13 +21,40 @@ GUARD_REFUSALS: Final = frozenset(
 
 
 class Position(NamedTuple):
-    """Where a record is in its log."""
+    """Where a record is in its log: epoch, ESN, and offset within the entry. Positions are ordered as the records are."""
 
     lsn: LSN
     batch_offset: int
 
     def __str__(self) -> str:
         return f"{self.lsn}+{self.batch_offset}"
+
+    @property
+    def epoch(self) -> int:
+        """Which activation of the log's sequencer gave it."""
+        return self.lsn.epoch
+
+    @property
+    def esn(self) -> int:
+        """The number of its entry within the epoch, from 1."""
+        return self.lsn.esn
+
+    @property
+    def following(self) -> Position:
+        """The first position behind it, whether a record is there or not."""
+        return Position(self.lsn, self.batch_offset + 1)
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """From ``e3n17+2``, or ``e3n17`` for the first record of the entry.
+
+        Raises:
+            ValueError: the text is no position.
+        """
+        lsn, plus, offset = text.strip().partition("+")
+        if plus and not (offset.isascii() and offset.isdecimal() and int(offset) < OFFSET_UNKNOWN):
+            raise ValueError(f"{text!r} is no position: write it like e3n17+2")
+        return cls(LSN.parse(lsn), int(offset) if plus else 0)
 
 
 START: Final = Position(LSN(0), 0)

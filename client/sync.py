@@ -329,6 +329,27 @@ async def _close_forgotten(client: Client, writers: list[BufferedWriter]) -> Non
     await client.close()
 
 
+def submit_taken(ready: Callable[[], Coroutine[Any, Any, None]], append: Callable[[], Awaitable[T]]) -> Future[T]:
+    """Have a writer take records on the loop, once it is ready; the future gets what `append` awaits."""
+    outcome: Future[T] = Future()
+
+    def done(inner: asyncio.Future[T]) -> None:
+        error = inner.exception()
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(inner.result())
+
+    async def work() -> None:
+        await ready()
+        inner = append()
+        assert isinstance(inner, asyncio.Future)
+        inner.add_done_callback(done)
+
+    _background.run(work())
+    return outcome
+
+
 class SyncBufferedWriter(PublicNames):
     """`BufferedWriter` without `await`. `append` and `append_many` wait while the writer is full, never for acknowledgements."""
 
@@ -375,23 +396,7 @@ class SyncBufferedWriter(PublicNames):
         )
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:
-        outcome: Future[T] = Future()
-
-        def done(inner: asyncio.Future[T]) -> None:
-            error = inner.exception()
-            if error is not None:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(inner.result())
-
-        async def work() -> None:
-            await self._writer.ready()
-            inner = append()
-            assert isinstance(inner, asyncio.Future)
-            inner.add_done_callback(done)
-
-        _background.run(work())
-        return outcome
+        return submit_taken(self._writer.ready, append)
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises what failed."""

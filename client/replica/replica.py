@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from client.arguments import payload_argument, timeout_argument
 from client.client import Client
+from client.promise import break_, keep
 from client.public_names import PublicNames
 from client.replica.applied_state import StateKind, StateMachine
 from client.replica.command_replica import CommandReplica
@@ -117,6 +118,33 @@ class Replica(PublicNames, Generic[T]):
             LogDeviceError: TIMEDOUT, which says what is waited for; SHUTDOWN.
         """
         await self._until(lambda: self.is_caught_up, timeout)
+
+    async def current(self, *, timeout: float | None = None) -> None:
+        """Wait until the state has everything that was applied anywhere before this call.
+
+        Raises:
+            LogDeviceError: TIMEDOUT; SHUTDOWN.
+        """
+        await self.caught_up(timeout=timeout)
+        timeout_us = timeout_argument(timeout)
+        if timeout_us is None:
+            timeout_us = self._client.settings.append_timeout_us
+        if self._closed:
+            raise LogDeviceError(Status.SHUTDOWN, "the replica was closed", retriable=False)
+        future = self._client.future()
+
+        def confirmed(error: BaseException | None, now: Micros) -> None:
+            if not future.done():
+                keep(future, None) if error is None else break_(future, error)
+
+        self._machine.confirm(confirmed, self._client.now(), timeout_us)
+        self._client.wake()
+        try:
+            async with asyncio.timeout(timeout_us / 1e6):
+                await self._client._outcome(future)
+        except TimeoutError:
+            text = f"the newest commands did not come within {timeout_us / 1e6:g} s: the replica waits for {self.waiting_for()}"
+            raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False) from None
 
     async def reached(self, version: StateVersion, *, timeout: float | None = None) -> None:
         """Wait until the state is of this version or a later one: one that another replica has told.

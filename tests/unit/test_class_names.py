@@ -5,7 +5,17 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("logdevice_py", "client", "epoch_store", "sequencer", "storage_node", "ldquery", "server", "benchmarks")
+PACKAGES = (
+    "logdevice_py",
+    "client",
+    "epoch_store",
+    "sequencer",
+    "storage_node",
+    "streams",
+    "ldquery",
+    "server",
+    "benchmarks",
+)
 
 
 def _classes(folder: str) -> list[tuple[str, str]]:

@@ -1,0 +1,253 @@
+"""One stream: what is asked of it, and what makes its writers and readers."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from client.guard_arguments import position_argument
+from client.guards import GuardError, Position
+from client.public_names import PublicNames
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN, LSN_OLDEST, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from streams.attributes import Flush, StreamAttributes, Writers
+from streams.commands import EndStream, StreamEnded, TruncateStream, UntruncateStream
+from streams.look_up import end_of_epoch
+from streams.reading import StreamReader
+from streams.records import StreamRecord, TxId
+from streams.state import StreamLease
+from streams.writers import ExclusiveWriter, SharedWriter
+
+if TYPE_CHECKING:
+    from streams.namespace import Namespace
+
+OLDEST: Final = Position(LSN(LSN_OLDEST), 0)
+SEQUENCER: Final = "sequencer"
+_WIDEN: Final = 16
+"""Where the last record is looked for: in ranges that grow so much each time."""
+
+
+class Stream(PublicNames):
+    """A stream that was created or opened. It stays the same when it is renamed. Positions are those of its log: epoch, ESN, offset in the entry."""
+
+    INTERNAL_NAMES = frozenset({"namespace", "end_by", "finish_end"})
+
+    def __init__(self, namespace: Namespace, number: int) -> None:
+        self.namespace = namespace
+        self.number = number
+        """Given once in its namespace."""
+        entry = namespace.stream_entry(number)
+        self.log: LogId = entry.log
+        """That holds the records."""
+        self.attributes = StreamAttributes.from_mapping(entry.attributes)
+
+    def __repr__(self) -> str:
+        entry = self.namespace.state.streams.get(self.number)
+        name = "deleted" if entry is None else entry.name
+        return f"<Stream {name} of {self.namespace.path}: log {self.log}, {self.attributes.writers.value} writers>"
+
+    @property
+    def name(self) -> str:
+        """As far as it is known here.
+
+        Raises:
+            LogDeviceError: NOTFOUND: it was deleted.
+        """
+        return self.namespace.stream_entry(self.number).name
+
+    # Writing
+
+    def writer(self, *, flush: Flush | None = None) -> SharedWriter:
+        """A writer beside others; see `SharedWriter`. Use it as an async context manager.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: the stream has one owner at a time.
+        """
+        self._check_writers(Writers.SHARED, "exclusive_writer(owner=...)")
+        return SharedWriter(self, flush or Flush())
+
+    def exclusive_writer(
+        self,
+        *,
+        owner: str,
+        wait: str | float | timedelta | None = None,
+        lease: str | float | timedelta = "5s",
+        flush: Flush | None = None,
+    ) -> ExclusiveWriter:
+        """Own the stream, and write to it; see `ExclusiveWriter`. Use it as an async context manager, which waits until the stream is owned.
+
+        Args:
+            owner: how the caller calls itself, for others to see: ``"host:1"``.
+            wait: how long to wait for another owner to release the stream, or to show no more life; None: for ever.
+            lease: how long others wait for a sign of life before they take the stream over.
+            flush: when the writer sends what it has.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM.
+        """
+        self._check_writers(Writers.EXCLUSIVE, "writer()")
+        return ExclusiveWriter(self, owner, wait=wait, lease=lease, flush=flush or Flush())
+
+    def _check_writers(self, wanted: Writers, other: str) -> None:
+        if self.attributes.writers is not wanted:
+            has = self.attributes.writers.value
+            raise LogDeviceError(Status.INVALID_PARAM, f"stream {self.name} has {has} writers: use {other}")
+
+    async def owner(self, *, timeout: float | None = None) -> StreamLease | None:
+        """Who owns an exclusive stream, as far as leases tell; None: nobody. Who shows no life for `lease_us` may lose it at any time."""
+        await self.namespace.current(timeout=timeout)
+        return self.namespace.stream_entry(self.number).lease
+
+    async def mark_end(self, *, timeout: float | None = None) -> None:
+        """End the stream: nothing follows, from nobody, for ever. Readers come to its end. One that somebody owns is ended by its owner:
+        `ExclusiveWriter.mark_end`.
+
+        Raises:
+            LogDeviceError: FENCED: somebody owns it; NOTFOUND; TIMEDOUT with `maybe_applied`: readers go on with it.
+        """
+        await self.end_by(0, timeout)
+
+    async def end_by(self, token: int, timeout: float | None) -> None:
+        """End the stream as its owner with this token; 0: nobody owns it."""
+        await self.namespace.propose(EndStream(self.number, token), timeout)
+        await self.finish_end(timeout)
+
+    async def finish_end(self, timeout: float | None) -> None:
+        """End the log of a stream that is to end, and let readers know. Anybody may, at any time."""
+        client = self.namespace.client
+        token = self.namespace.stream_entry(self.number).last_token  # nobody gets another one
+        try:
+            await client.mark_end(self.log, fence=token or None, timeout=timeout)
+        except GuardError as error:
+            if error.status is not Status.ENDED:
+                raise
+        last = await client.tail_lsn(
+            self.log, timeout=timeout
+        )  # no record follows the end, so later answers tell of no others
+        await self.namespace.propose(StreamEnded(self.number, last), timeout)
+
+    # Reading
+
+    @property
+    def oldest(self) -> Position:
+        """Before everything: readers begin at the first record that is not truncated."""
+        return OLDEST
+
+    def reader(
+        self,
+        start: Position | TxId | datetime = OLDEST,
+        *,
+        until: Position | str | None = None,
+        idle: str | float | timedelta | None = None,
+    ) -> StreamReader:
+        """A reader from a place on; see `StreamReader`. Use it as an async context manager.
+
+        Args:
+            start: a position; ``TxId(7)``: the first record with this transaction id or a greater one; an aware datetime: the first record that is
+                not older. What is truncated is passed over.
+            until: before which position to end; ``"tail"``: with what can be read when reading begins; None: follow the stream.
+            idle: raise `IdleReader` when nothing comes for so long.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM.
+        """
+        return StreamReader(self, start, until=until, idle=idle)
+
+    async def first(self, *, timeout: float | None = None) -> StreamRecord | None:
+        """The first record that is not truncated; None: there is none."""
+        async with self.reader(until="tail") as reader:
+            while batch := await reader.read(1, timeout=timeout):
+                for record in batch:
+                    return record
+        return None
+
+    async def last(self, *, timeout: float | None = None) -> StreamRecord | None:
+        """The last record that can be read and is not truncated; None: there is none."""
+        lowest = max(self.min_active, OLDEST).lsn
+        end = LSN(await self.namespace.client.tail_lsn(self.log, timeout=timeout))
+        while end >= lowest:
+            span = 1
+            while end.esn and end >= lowest:
+                begin = LSN(max(compose_lsn(end.epoch, max(1, end.esn - span + 1)), lowest))
+                found = await self._last_in(begin, end, timeout)
+                if found is not None:
+                    return found
+                end, span = LSN(begin - 1), span * _WIDEN
+            if end.epoch:
+                end = await end_of_epoch(self.namespace.client, self.log, end.epoch - 1, timeout)
+            else:
+                break
+        return None
+
+    async def _last_in(self, begin: LSN, end: LSN, timeout: float | None) -> StreamRecord | None:
+        found = None
+        async with self.reader(Position(begin, 0), until=Position(LSN(end + 1), 0)) as reader:
+            while batch := await reader.read(10_000, timeout=timeout):
+                found = next(reversed(list(batch)), found)
+        return found
+
+    async def count(
+        self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None
+    ) -> int:
+        """How many records there are from one position on and before another, of those that are not truncated; without them, all. Reads them.
+
+        `timeout` is how long nothing may come.
+        """
+        records = 0
+        async with self.reader(start or OLDEST, until="tail" if end is None else end) as reader:
+            while batch := await reader.read(10_000, timeout=timeout):
+                records += len(batch)
+        return records
+
+    async def end(self, *, timeout: float | None = None) -> Position:
+        """Behind all that can be read now: whoever begins here reads what is written from now on."""
+        tail = await self.namespace.client.tail_lsn(self.log, timeout=timeout)
+        return Position(LSN(tail + 1), 0)
+
+    async def last_confirmed(self, source: str = SEQUENCER, *, timeout: float | None = None) -> LSN:
+        """Up to where the stream can be read: what was acknowledged to anybody before this call is at or below it.
+
+        Args:
+            source: who is asked. "sequencer": the stream's sequencer, which is activated when there is none.
+            timeout: seconds.
+
+        Raises:
+            LogDeviceError: NOTSUPPORTED: nobody else can be asked.
+        """
+        if source != SEQUENCER:
+            text = f"last_confirmed({source!r}): storage nodes are not asked for what they know of an epoch; there is {SEQUENCER!r}"
+            raise LogDeviceError(Status.NOTSUPPORTED, text)
+        return await self.namespace.client.tail_lsn(self.log, timeout=timeout)
+
+    # Truncation
+
+    @property
+    def min_active(self) -> Position:
+        """Everything before is truncated, as far as it is known here; `START`: nothing is."""
+        return self.namespace.stream_entry(self.number).min_active
+
+    async def truncate(self, position: Position, *, timeout: float | None = None) -> None:
+        """Truncate everything before a position: readers that begin later begin there at the earliest. Those that read go on. `untruncate`
+        takes it back. Does nothing when as much is truncated.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: the position is behind the end; NOTFOUND; TIMEDOUT.
+        """
+        position = position_argument(position)
+        end = await self.end(timeout=timeout)
+        if position > end:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{position} is behind the end of stream {self.name}, {end}")
+        try:
+            await self.namespace.propose(TruncateStream(self.number, position), timeout)
+        except LogDeviceError as error:
+            if error.status is not Status.CONFLICT:
+                raise
+
+    async def untruncate(self, *, timeout: float | None = None) -> None:
+        """Take truncations back: readers begin at the first record that is still there.
+
+        Raises:
+            LogDeviceError: NOTFOUND; TIMEDOUT.
+        """
+        await self.namespace.propose(UntruncateStream(self.number), timeout)

@@ -1,0 +1,265 @@
+"""The blocking twin of namespaces and streams, over a `SyncClient`. Same names, no `await`; calls may come from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from client.client import Client
+from client.guards import Position
+from client.public_names import PublicNames
+from client.receipt import Receipt, Receipts
+from client.sync import SyncClient, submit_taken
+from logdevice_py.core.lsn import LSN
+from streams.attributes import StreamAttributes
+from streams.namespace import Namespace, StreamInfo
+from streams.reading import ReaderState, StreamReader
+from streams.records import StreamBatch, StreamRecord
+from streams.state import StreamLease
+from streams.stream import OLDEST, Stream
+from streams.writers import ExclusiveWriter, SharedWriter
+
+T = TypeVar("T")
+
+
+class _Sync(PublicNames):
+    """What runs on the loop of a client's background thread."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self._client = client
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def begin(client: Client) -> T:
+            return await work()
+
+        return self._client.run(begin)
+
+
+class SyncNamespace(_Sync):
+    """`Namespace` without `await`: ``with SyncNamespace(client, "/streams") as namespace: namespace.open("orders")``."""
+
+    def __init__(self, client: SyncClient, path: str = "/streams", **options: Any) -> None:
+        """See `Namespace` for the arguments."""
+        super().__init__(client)
+        self._namespace = Namespace(client.asynchronous, path, **options)
+
+    def __repr__(self) -> str:
+        return repr(self._namespace).replace("<", "<Sync", 1)
+
+    def __enter__(self) -> Self:
+        self._run(self._namespace.start)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """See `Namespace.close`."""
+        self._run(self._namespace.close)
+
+    def create(self, name: str, **options: Any) -> SyncStream:
+        """See `Namespace.create`."""
+        return SyncStream(self._client, self._run(lambda: self._namespace.create(name, **options)))
+
+    def open(self, name: str, *, timeout: float | None = None) -> SyncStream:
+        """See `Namespace.open`."""
+        return SyncStream(self._client, self._run(lambda: self._namespace.open(name, timeout=timeout)))
+
+    def rename(self, name: str, to: str, **options: Any) -> None:
+        """See `Namespace.rename`."""
+        self._run(lambda: self._namespace.rename(name, to, **options))
+
+    def delete(self, name: str, **options: Any) -> None:
+        """See `Namespace.delete`."""
+        self._run(lambda: self._namespace.delete(name, **options))
+
+    def list(self, directory: str = "", *, timeout: float | None = None) -> list[StreamInfo]:
+        """See `Namespace.list`."""
+        return self._run(lambda: self._namespace.list(directory, timeout=timeout))
+
+
+class SyncStream(_Sync):
+    """`Stream` without `await`."""
+
+    def __init__(self, client: SyncClient, stream: Stream) -> None:
+        super().__init__(client)
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return repr(self._stream).replace("<", "<Sync", 1)
+
+    @property
+    def name(self) -> str:
+        """See `Stream.name`."""
+        return self._stream.name
+
+    @property
+    def attributes(self) -> StreamAttributes:
+        """What holds for it."""
+        return self._stream.attributes
+
+    @property
+    def oldest(self) -> Position:
+        """See `Stream.oldest`."""
+        return OLDEST
+
+    @property
+    def min_active(self) -> Position:
+        """See `Stream.min_active`."""
+        return self._stream.min_active
+
+    def writer(self, **options: Any) -> SyncStreamWriter:
+        """See `Stream.writer`; it is open when this returns."""
+        return SyncStreamWriter(self._client, self._run(lambda: self._stream.writer(**options).__aenter__()))
+
+    def exclusive_writer(self, **options: Any) -> SyncExclusiveWriter:
+        """See `Stream.exclusive_writer`; the stream is owned when this returns."""
+        return SyncExclusiveWriter(
+            self._client, self._run(lambda: self._stream.exclusive_writer(**options).__aenter__())
+        )
+
+    def reader(self, start: Any = OLDEST, **options: Any) -> SyncStreamReader:
+        """See `Stream.reader`; it is open when this returns."""
+        return SyncStreamReader(self._client, self._run(lambda: self._stream.reader(start, **options).__aenter__()))
+
+    def owner(self, *, timeout: float | None = None) -> StreamLease | None:
+        """See `Stream.owner`."""
+        return self._run(lambda: self._stream.owner(timeout=timeout))
+
+    def first(self, *, timeout: float | None = None) -> StreamRecord | None:
+        """See `Stream.first`."""
+        return self._run(lambda: self._stream.first(timeout=timeout))
+
+    def last(self, *, timeout: float | None = None) -> StreamRecord | None:
+        """See `Stream.last`."""
+        return self._run(lambda: self._stream.last(timeout=timeout))
+
+    def count(self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None) -> int:
+        """See `Stream.count`."""
+        return self._run(lambda: self._stream.count(start, end, timeout=timeout))
+
+    def end(self, *, timeout: float | None = None) -> Position:
+        """See `Stream.end`."""
+        return self._run(lambda: self._stream.end(timeout=timeout))
+
+    def last_confirmed(self, source: str = "sequencer", *, timeout: float | None = None) -> LSN:
+        """See `Stream.last_confirmed`."""
+        return self._run(lambda: self._stream.last_confirmed(source, timeout=timeout))
+
+    def truncate(self, position: Position, *, timeout: float | None = None) -> None:
+        """See `Stream.truncate`."""
+        self._run(lambda: self._stream.truncate(position, timeout=timeout))
+
+    def untruncate(self, *, timeout: float | None = None) -> None:
+        """See `Stream.untruncate`."""
+        self._run(lambda: self._stream.untruncate(timeout=timeout))
+
+    def mark_end(self, *, timeout: float | None = None) -> None:
+        """See `Stream.mark_end`."""
+        self._run(lambda: self._stream.mark_end(timeout=timeout))
+
+
+class SyncStreamWriter(_Sync):
+    """`SharedWriter` without `await`. Writes wait while the writer is full, never for acknowledgements: ``result()`` of the future does."""
+
+    def __init__(self, client: SyncClient, writer: SharedWriter | ExclusiveWriter) -> None:
+        super().__init__(client)
+        self._writer = writer
+
+    def __repr__(self) -> str:
+        return repr(self._writer).replace("<", "<Sync", 1)
+
+    def write(
+        self, payload: bytes | bytearray | memoryview, *, txid: int | None = None, expect: Position | None = None
+    ) -> Future[Receipt]:
+        """See `SharedWriter.write`."""
+        return submit_taken(self._writer.ready, lambda: self._writer.write(payload, txid=txid, expect=expect))
+
+    def write_many(
+        self, payloads: Iterable[bytes | bytearray | memoryview], *, txids: Iterable[int] | None = None
+    ) -> Future[Receipts]:
+        """See `SharedWriter.write_many`."""
+        # what the caller's iterators do is done in the caller's thread
+        records, numbers = list(payloads), None if txids is None else list(txids)
+        return submit_taken(self._writer.ready, lambda: self._writer.write_many(records, txids=numbers))
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged; raises what failed."""
+        self._run(self._writer.flush)
+
+    def close(self) -> None:
+        """Flush, and take no more."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(lambda: self._writer.__aexit__(kind, error, trace))
+
+
+class SyncExclusiveWriter(SyncStreamWriter):
+    """`ExclusiveWriter` without `await`."""
+
+    _writer: ExclusiveWriter
+
+    @property
+    def token(self) -> int:
+        """The fence token."""
+        return self._writer.token
+
+    @property
+    def last(self) -> StreamRecord | None:
+        """See `ExclusiveWriter.last`."""
+        return self._writer.last
+
+    def mark_end(self, *, timeout: float | None = None) -> None:
+        """See `ExclusiveWriter.mark_end`."""
+        self._run(lambda: self._writer.mark_end(timeout=timeout))
+
+
+class SyncStreamReader(_Sync):
+    """`StreamReader` without `await`: iterate over records, or call `read`."""
+
+    def __init__(self, client: SyncClient, reader: StreamReader) -> None:
+        super().__init__(client)
+        self._reader = reader
+
+    def __repr__(self) -> str:
+        return repr(self._reader).replace("<", "<Sync", 1)
+
+    @property
+    def state(self) -> ReaderState:
+        """See `StreamReader.state`."""
+        return self._reader.state
+
+    @property
+    def why(self) -> str:
+        """See `StreamReader.why`."""
+        return self._reader.why
+
+    def read(self, max_records: int = 1000, *, timeout: float | None = None) -> StreamBatch:
+        """See `StreamReader.read`."""
+        return self._run(lambda: self._reader.read(max_records, timeout=timeout))
+
+    def __iter__(self) -> Iterator[StreamRecord]:
+        while batch := self.read():
+            yield from batch
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._run(self._reader.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

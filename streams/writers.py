@@ -1,0 +1,301 @@
+"""Writers of streams: any number beside each other, or one that owns the stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from client.buffered_writer import BufferedWriter
+from client.guards import GuardError, Position
+from client.public_names import PublicNames
+from client.receipt import Receipt, Receipts
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, format_duration
+from streams.attributes import Flush, TransactionIds, duration_argument
+from streams.commands import LEASE_US_MAX, OWNER_BYTES_MAX, AcquireStream, ReleaseStream, RenewLease
+from streams.records import StreamRecord
+from streams.state import StreamLease
+
+if TYPE_CHECKING:
+    from streams.stream import Stream
+
+_RENEWALS: Final = 4
+"""Signs of life in the time that others wait for one."""
+
+
+class _StreamWriting(PublicNames):
+    """What all writers of streams share."""
+
+    def __init__(self, stream: Stream, flush: Flush) -> None:
+        self._stream = stream
+        self._options: dict[str, Any] = flush.options()
+        self._by_writer = stream.attributes.txid is TransactionIds.WRITER
+        self._open: BufferedWriter | None = None
+        self._conditional: set[asyncio.Future[Receipt]] = set()
+        """Writes with `expect` that are under way."""
+        self._fence: int | None = None
+
+    @property
+    def _writer(self) -> BufferedWriter:
+        if self._open is None:
+            raise LogDeviceError(
+                Status.SHUTDOWN, "the writer is not open: use it as an async context manager", retriable=False
+            )
+        return self._open
+
+    def write(
+        self, payload: bytes | bytearray | memoryview, *, txid: int | None = None, expect: Position | None = None
+    ) -> Awaitable[Receipt]:
+        """Write one record; awaitable for its receipt, of which `position` is the record's. Records get positions in the order of the calls, and
+        none is stored twice; they need not be awaited one by one, but those with `expect`: what is under way beside such a one may be before it or behind.
+
+        Args:
+            payload: the record; a bytearray or memoryview is copied at once.
+            txid: its transaction id, 1 to 2^63 - 1, not below any in the stream; for streams whose writers number records.
+            expect: position of the record that must be the last of the stream, such as ``receipt.position``; `START`: there must be none.
+
+        Raises:
+            GuardError: when awaited: CONFLICT, TRANSACTION_ID_TOO_LOW, ENDED, FENCED: what stands there instead.
+            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, INVALID_PARAM; nothing was taken. Others when awaited; `maybe_applied` tells
+                whether the record may be in the stream. `flush` and the end of the block raise them too, but for records with `expect`.
+        """
+        if (txid is not None) is not self._by_writer:
+            raise self._wrong_txid()
+        writer, log = self._writer, self._stream.log
+        if expect is None:
+            return writer.append(log, payload, txid=txid, fence=self._fence)
+        # by itself: a refusal is an answer to its caller, and no failure of the writer
+        client = self._stream.namespace.client
+        asked = asyncio.ensure_future(client.append(log, payload, txid=txid, expect=expect, fence=self._fence))
+        self._conditional.add(asked)
+        asked.add_done_callback(self._conditional.discard)
+        return asked
+
+    def write_many(
+        self, payloads: Iterable[bytes | bytearray | memoryview], *, txids: Iterable[int] | None = None
+    ) -> Awaitable[Receipts]:
+        """Write records; one awaitable for all their receipts. Far faster than a call for each.
+
+        Args:
+            payloads: the records; a list of bytes is the fastest.
+            txids: their transaction ids, one each, none below the one before.
+
+        Raises:
+            LogDeviceError: as `write`.
+        """
+        if (txids is not None) is not self._by_writer:
+            raise self._wrong_txid()
+        return self._writer.append_many(self._stream.log, payloads, txids=txids, fence=self._fence)
+
+    def _wrong_txid(self) -> LogDeviceError:
+        needs = (
+            "each record needs a txid" if self._by_writer else "records have no txid: times are their transaction ids"
+        )
+        kind = self._stream.attributes.txid.value
+        return LogDeviceError(Status.INVALID_PARAM, f'stream {self._stream.name} has txid="{kind}": {needs}')
+
+    async def ready(self) -> None:
+        """Wait until records would be taken: memory for those that are not acknowledged is bounded."""
+        await self._writer.ready()
+
+    async def flush(self) -> None:
+        """Wait until everything written before this call is acknowledged.
+
+        Raises:
+            LogDeviceError: records failed since the last flush; says how many.
+        """
+        await self._answered()
+        await self._writer.flush()
+
+    async def _answered(self) -> None:
+        if self._conditional:
+            await asyncio.wait(list(self._conditional))
+
+    async def _finish(self, error: BaseException | None) -> None:
+        """The end of a block: what is written is acknowledged, or has failed. The block's own error goes before."""
+        if error is not None and not isinstance(error, Exception):
+            self._writer.abandon()  # cancelled or interrupted: nobody may be kept waiting
+            return
+        try:
+            await self._answered()
+            await self._writer.close()
+        except LogDeviceError:
+            if error is None:
+                raise
+
+    def _start(self) -> None:
+        self._open = self._stream.namespace.client.buffered_writer(**self._options)
+
+
+class SharedWriter(_StreamWriting):
+    """Writes to a stream that others may write to at the same time. Leaving the block waits until everything is acknowledged."""
+
+    def __repr__(self) -> str:
+        return f"<SharedWriter of {self._stream!r}>"
+
+    async def __aenter__(self) -> SharedWriter:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._finish(error)
+
+
+class StreamOwned(LogDeviceError):
+    """Somebody else owns the stream, and goes on showing life."""
+
+    def __init__(self, text: str, lease: StreamLease) -> None:
+        super().__init__(Status.AGAIN, text, retriable=True, maybe_applied=False)
+        self.owner = lease.owner
+        """How the owner calls itself."""
+        self.token = lease.token
+        """Its fence token."""
+
+
+class ExclusiveWriter(_StreamWriting):
+    """Owns a stream and writes to it.
+
+    Entering the block waits until nobody else owns the stream, takes a fence token that is greater than all before, and raises the fence of the
+    stream's log. From then on nobody else's record gets into the stream, whatever they have under way: each is refused with FENCED. What the
+    owner writes is refused so as soon as somebody else owns the stream, however long this process was paused.
+
+    Everything that was acknowledged to owners before can be read when the block is entered; `last` is the last record of it.
+    """
+
+    def __init__(self, stream: Stream, owner: str, *, wait: Any, lease: Any, flush: Flush) -> None:
+        """See `Stream.exclusive_writer`."""
+        super().__init__(stream, flush)
+        if not isinstance(owner, str) or not 1 <= len(owner.encode()) <= OWNER_BYTES_MAX:
+            text = f"owner is {owner!r}; it must be a text of 1 to {OWNER_BYTES_MAX} bytes"
+            raise LogDeviceError(Status.INVALID_PARAM, text)
+        self._owner = owner
+        self._wait_us = None if wait is None or wait == 0 else duration_argument("wait", wait)
+        self._waits = wait != 0
+        self._lease_us = duration_argument("lease", lease)
+        if self._lease_us > LEASE_US_MAX:
+            raise LogDeviceError(Status.INVALID_PARAM, f"lease is {lease!r}; a day is the longest")
+        self._renewing: asyncio.Task[None] | None = None
+        self.token = 0
+        """The fence token; 0: the stream is not owned yet."""
+        self.last: StreamRecord | None = None
+        """The last record of the stream when it was taken over; None: there was none."""
+        self.lost: LogDeviceError | None = None
+        """Why the stream is not owned any more, as far as this process has heard. Writes are refused whether it has or not."""
+
+    def __repr__(self) -> str:
+        held = "not owned" if not self.token else f"token {self.token}" + (", lost" if self.lost else "")
+        return f"<ExclusiveWriter of {self._stream!r}: {held}>"
+
+    async def __aenter__(self) -> ExclusiveWriter:
+        await self._acquire()
+        try:
+            await self._raise_fence()
+            self.last = await self._stream.last()
+        except BaseException:
+            await self._release()
+            raise
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._finish(error)
+        finally:
+            await self._release()
+
+    async def mark_end(self, *, timeout: float | None = None) -> None:
+        """End the stream behind what was written: nothing follows, from nobody, for ever.
+
+        Raises:
+            LogDeviceError: FENCED: somebody else owns it; a record failed since the last flush; TIMEDOUT with `maybe_applied`.
+        """
+        await self.flush()
+        await self._stream.end_by(self.token, timeout)
+
+    # Ownership
+
+    async def _acquire(self) -> None:
+        """Get a token once nobody owns the stream, or its owner has shown no life for as long as it said."""
+        stream, client = self._stream, self._stream.namespace.client
+        await stream.namespace.current()
+        began = since = client.now()
+        seen: StreamLease | None = None
+        while True:
+            lease = stream.namespace.stream_entry(stream.number).lease
+            now = client.now()
+            if lease != seen:
+                seen, since = lease, now
+            if lease is None or now - since >= lease.lease_us:
+                if await self._try(lease):
+                    break
+                continue
+            due = since + lease.lease_us
+            if self._wait_us is not None:
+                due = min(due, began + self._wait_us)
+            if not self._waits or (self._wait_us is not None and now >= began + self._wait_us):
+                raise self._owned_by(lease, now - began)
+            await stream.namespace.wait_for_change(max(0, due - now) / 1e6)
+        self._renewing = client.loop.create_task(self._renew(), name=f"lease of {stream.name}")
+
+    async def _try(self, lease: StreamLease | None) -> bool:
+        """Take the stream over, if the owner is as it was seen."""
+        token, beats = (0, 0) if lease is None else (lease.token, lease.beats)
+        command = AcquireStream(self._stream.number, self._owner, self._lease_us, token, beats)
+        try:
+            outcome = await self._stream.namespace.propose(command)
+        except LogDeviceError as error:
+            if error.status is not Status.CONFLICT:
+                raise
+            return False
+        self.token = self._fence = msgpack.unpackb(outcome.result)
+        return True
+
+    def _owned_by(self, lease: StreamLease, waited: int) -> StreamOwned:
+        after = f" after {format_duration(round(waited / 1000) * 1000)}" if self._waits else ""
+        return StreamOwned(f"stream {self._stream.name} is owned by {lease.owner} (token {lease.token}){after}", lease)
+
+    async def _raise_fence(self) -> None:
+        """Nobody below the token gets anything into the log any more; and what they got in can be read."""
+        client, log = self._stream.namespace.client, self._stream.log
+        try:
+            fence = (await client.raise_fence(log, self.token)).lsn
+        except GuardError as error:
+            if error.status is not Status.FENCED or error.fence != self.token:
+                raise
+            return  # an earlier try of this writer did it: nobody else has the token
+        assert await client.tail_lsn(log) >= fence
+
+    async def _renew(self) -> None:
+        """Show life until the stream is lost or released."""
+        namespace, client = self._stream.namespace, self._stream.namespace.client
+        pause = self._lease_us / 1e6 / _RENEWALS
+        due = client.now()
+        while self.lost is None:
+            due = Micros(max(due + round(pause * 1e6), client.now()))
+            await asyncio.sleep(max(0, due - client.now()) / 1e6)
+            try:
+                await namespace.propose(RenewLease(self._stream.number, self.token), timeout=self._lease_us / 1e6)
+            except LogDeviceError as error:
+                if not error.retriable and not error.maybe_applied:
+                    self.lost = error
+
+    async def _release(self) -> None:
+        """Let the next one in at once."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        if self.token and self.lost is None:
+            try:
+                await self._stream.namespace.propose(
+                    ReleaseStream(self._stream.number, self.token), timeout=self._lease_us / 1e6
+                )
+            except LogDeviceError as error:
+                self.lost = error  # who waits for it takes it over when the lease is over

@@ -1,0 +1,367 @@
+"""Streams on a real cluster in this process: what their users rely on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from client.client import Client
+from client.guards import START, GuardError, Position
+from logdevice_py import LogDeviceError, Status
+from logdevice_py.core.lsn import LSN
+from server.dev.local_cluster import LocalCluster
+from streams.attributes import Flush, Roll
+from streams.commands import CreateStream, DeleteStream
+from streams.namespace import Namespace
+from streams.reading import IdleReader, ReaderState, StreamReader
+from streams.records import StreamRecord, TxId
+from streams.stream import Stream
+from streams.writers import StreamOwned
+
+
+async def records(reader: StreamReader) -> list[StreamRecord]:
+    async with reader:
+        return [record async for record in reader]
+
+
+async def payloads(reader: StreamReader) -> list[bytes | None]:
+    return [record.payload for record in await records(reader)]
+
+
+async def write(stream: Stream, *written: bytes) -> list[Position]:
+    async with stream.writer() as writer:
+        return [receipt.position for receipt in [await writer.write(each) for each in written]]
+
+
+async def test_names_from_creation_to_deletion() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        cluster.client() as other_client,
+        Namespace(client, "/streams") as namespace,
+        Namespace(other_client, "/streams") as other,
+    ):
+        stream = await namespace.create("team/orders", ttl="3d", roll=Roll(every="2h", bytes="256MiB"))
+        with pytest.raises(LogDeviceError, match="there is a stream team/orders") as raised:
+            await other.create("team/orders")
+        assert raised.value.status is Status.EXISTS
+        opened = await other.open("team/orders")
+        assert opened.attributes == stream.attributes
+        await write(opened, b"first")
+        assert await payloads(stream.reader(until="tail")) == [b"first"]
+        await other.create("team/views")
+        await other.create("teamwork")
+        assert [info.name for info in await namespace.list("team")] == ["team/orders", "team/views"]
+        assert [info.name for info in await namespace.list()] == ["team/orders", "team/views", "teamwork"]
+        with pytest.raises(LogDeviceError, match="there is a stream teamwork"):
+            await namespace.rename("team/orders", "teamwork")
+        (info, _) = await namespace.list("team")
+        await namespace.rename("team/orders", "old", expect=info.version)
+        with pytest.raises(LogDeviceError, match="has version") as raised:
+            await other.delete("old", expect=info.version)
+        assert raised.value.status is Status.VERSION_MISMATCH
+        await write(stream, b"second")
+        assert await payloads((await other.open("old")).reader(until="tail")) == [b"first", b"second"]
+        await other.delete("old")
+        with pytest.raises(LogDeviceError) as raised:
+            await namespace.open("old")
+        assert raised.value.status is Status.NOTFOUND
+        with pytest.raises(LogDeviceError) as raised:
+            await write(stream, b"late")
+        assert raised.value.status is Status.NOTFOUND
+        again = await namespace.create("old")
+        assert again.log > stream.log
+        assert await payloads(again.reader(until="tail")) == []
+        for name in ("", "/old", "a//b", "a b", "x" * 300, 7):
+            with pytest.raises(LogDeviceError) as raised:
+                await namespace.create(name)  # type: ignore[arg-type]
+            assert raised.value.status is Status.INVALID_PARAM
+
+
+async def test_whoever_comes_later_finishes_what_somebody_began_who_died() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        cluster.client() as other_client,
+    ):
+        async with Namespace(client) as namespace:
+            # creators that die between their steps
+            await namespace.propose(CreateStream("half"))
+            await namespace.propose(CreateStream("made"))
+            await client.make_log_group("/streams/.data/s2", parents=True)
+            doomed = await namespace.create("doomed")
+            # and one that finishes a creation which somebody has undone since
+            await namespace.propose(CreateStream("undone"))
+            await namespace.delete("undone")
+            await client.make_log_group("/streams/.data/s4")
+            # a deletion that ended with its first step
+            await namespace.propose(DeleteStream("doomed"))
+            assert [info.state for info in await namespace.list()] == ["creating", "creating"]
+        async with Namespace(other_client) as namespace:
+            half, made = await namespace.open("half"), await namespace.open("made")
+            await write(half, b"x")
+            await write(made, b"y")
+            assert await payloads(half.reader(until="tail")) == [b"x"]
+            async with asyncio.timeout(30):
+                await namespace.deletions_finished()  # it goes on with deletions
+            assert [entry.path for entry in await client.list_logs("/streams/.data")] == [
+                "/streams/.data/s1",
+                "/streams/.data/s2",
+            ]
+            with pytest.raises(LogDeviceError):
+                await write(doomed, b"late")
+            async with asyncio.timeout(30):
+                while namespace.state.deleting():
+                    await namespace.wait_for_change(None)
+
+
+async def test_places_to_begin_reading() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("numbered", txid="writer")
+        async with stream.writer(flush=Flush(bytes="64KiB", every="5ms")) as writer:
+            first = await writer.write(b"7", txid=7)
+            receipts = await writer.write_many([b"8", b"9", b"9'", b"12"], txids=[8, 9, 9, 12])
+            with pytest.raises(LogDeviceError, match="each record needs a txid"):
+                writer.write(b"x")
+        assert [record.txid for record in await records(stream.reader(until="tail"))] == [7, 8, 9, 9, 12]
+        assert [record.sequence_id for record in await records(stream.reader(until="tail"))] == [0, 1, 2, 3, 4]
+        assert await payloads(stream.reader(TxId(9), until="tail")) == [b"9", b"9'", b"12"]
+        assert await payloads(stream.reader(TxId(10), until="tail")) == [b"12"]
+        assert await payloads(stream.reader(TxId(13), until="tail")) == []
+        middle = receipts[1].position
+        assert await payloads(stream.reader(middle, until="tail")) == [b"9", b"9'", b"12"]
+        assert await payloads(stream.reader(middle, until=receipts[3].position)) == [b"9", b"9'"]
+        assert await payloads(stream.reader(middle.following, until="tail")) == [b"9'", b"12"]
+        assert Position.parse(str(middle)) == middle
+        assert await payloads(stream.reader(datetime.now(UTC) - timedelta(hours=1), until="tail")) == [
+            b"7", b"8", b"9", b"9'", b"12",
+        ]  # fmt: skip
+        assert await payloads(stream.reader(datetime.now(UTC) + timedelta(hours=1), until="tail")) == []
+        async with stream.writer() as writer:
+            with pytest.raises(GuardError) as raised:
+                await writer.write(b"x", txid=3)
+            assert (raised.value.status, raised.value.txid) == (Status.TRANSACTION_ID_TOO_LOW, 12)
+            with pytest.raises(LogDeviceError):
+                await writer.flush()
+        found = await stream.first(), await stream.last()
+        assert [record and record.payload for record in found] == [b"7", b"12"]
+        assert await stream.count() == 5
+        assert await stream.count(middle) == 3
+        assert await stream.count(first.position, middle) == 2
+        assert await stream.last_confirmed() == receipts[3].lsn
+        with pytest.raises(LogDeviceError) as unknown:
+            await stream.last_confirmed("quorum")
+        assert unknown.value.status is Status.NOTSUPPORTED
+
+        by_time = await namespace.create("by-time")
+        (one,) = await write(by_time, b"one")
+        (record,) = await records(by_time.reader(one, until="tail"))
+        assert record.txid == record.timestamp
+        assert await payloads(by_time.reader(TxId(record.timestamp), until="tail")) == [b"one"]
+        assert await payloads(by_time.reader(TxId(record.timestamp + 1), until="tail")) == []
+
+
+async def test_an_empty_stream_has_no_records() -> None:
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("empty")
+        assert await stream.first() is None
+        assert await stream.last() is None
+        assert await stream.count() == 0
+        assert await stream.owner() is None
+        with pytest.raises(LogDeviceError) as raised:
+            await stream.truncate(Position(LSN.parse("e9n1"), 0))
+        assert raised.value.status is Status.INVALID_PARAM
+
+
+async def test_a_truncation_moves_where_readers_begin_and_can_be_undone() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("cut")
+        async with stream.writer() as writer:
+            receipts = await writer.write_many([b"1", b"2", b"3"])
+            later = await writer.write(b"4")
+        async with stream.reader() as reader:  # began before, and goes on
+            await stream.truncate(receipts[1].position)
+            assert (await reader.read(3)).payloads == [b"1", b"2", b"3"]
+        for start in (stream.oldest, receipts[0].position, datetime.now(UTC) - timedelta(days=1)):
+            assert await payloads(stream.reader(start, until="tail")) == [b"2", b"3", b"4"]
+        first = await stream.first()
+        assert first is not None
+        assert (first.position, first.sequence_id) == (receipts[1].position, None)
+        await stream.truncate(receipts[0].position)  # no step back
+        assert stream.min_active == receipts[1].position
+        await stream.truncate(await stream.end())
+        assert await stream.last() is None
+        async with Namespace(client) as other:
+            assert await (await other.open("cut")).count() == 0
+        await stream.untruncate()
+        assert await payloads(stream.reader(until="tail")) == [b"1", b"2", b"3", b"4"]
+        await stream.truncate(later.position.following)
+        assert await stream.count() == 0
+
+
+async def test_writers_may_ask_for_what_is_last() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("chain")
+        refusals: list[Status] = []
+
+        async def contend(name: int) -> int:
+            won = 0
+            async with Namespace(client) as own:
+                mine = await own.open("chain")
+                async with mine.writer() as writer:
+                    for _ in range(5):
+                        last = await mine.last()
+                        try:
+                            await writer.write(b"%d" % name, expect=START if last is None else last.position)
+                            won += 1
+                        except GuardError as error:
+                            refusals.append(error.status)
+            return won
+
+        won = await asyncio.gather(*map(contend, range(3)))
+        written = await payloads(stream.reader(until="tail"))
+        assert [written.count(b"%d" % name) for name in range(3)] == won
+        assert sum(won) >= 5
+        assert set(refusals) <= {Status.CONFLICT}
+
+
+async def test_a_stream_ends_for_writers_and_readers() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        cluster.client() as other_client,
+        Namespace(client) as namespace,
+        Namespace(other_client) as other,
+    ):
+        stream = await namespace.create("finite")
+        await write(stream, b"1", b"2")
+        async with (await other.open("finite")).reader() as reader:
+            assert [len(await reader.read(1)) for _ in range(2)] == [1, 1]
+            waiting = asyncio.create_task(reader.read())
+            await asyncio.sleep(0.1)
+            await stream.mark_end()
+            assert len(await asyncio.wait_for(waiting, 10)) == 0
+            assert reader.state is ReaderState.ENDED
+            assert not await reader.read()
+        with pytest.raises(LogDeviceError) as raised:
+            await write(stream, b"late")
+        assert raised.value.status is Status.ENDED
+        assert await payloads(stream.reader()) == [b"1", b"2"]  # without an end of its own
+        await stream.mark_end()  # harmless
+        assert [info.state for info in await other.list()] == ["ended"]
+
+
+async def test_readers_say_why_nothing_comes() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("quiet")
+        await write(stream, b"1")
+        async with stream.reader(idle="400ms") as reader:
+            assert (await reader.read()).payloads == [b"1"]
+            assert reader.state is ReaderState.READING
+            with pytest.raises(IdleReader, match="caught up: everything up to e1n1 was read") as raised:
+                await reader.read()
+            assert raised.value.state is ReaderState.CAUGHT_UP
+            await write(stream, b"2")
+            assert (await reader.read()).payloads == [b"2"]
+            with pytest.raises(LogDeviceError, match="nothing came for") as timed_out:
+                await reader.read(timeout=0.1)
+            assert not isinstance(timed_out.value, IdleReader)
+
+
+async def test_one_owner_at_a_time() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        cluster.client() as other_client,
+        Namespace(client) as namespace,
+        Namespace(other_client) as other,
+    ):
+        stream = await namespace.create("ledger", writers="exclusive")
+        with pytest.raises(LogDeviceError, match="has exclusive writers: use exclusive_writer"):
+            stream.writer()
+        theirs = await other.open("ledger")
+        async with stream.exclusive_writer(owner="host:1", lease="2s") as one:
+            assert (one.token, one.last) == (1, None)
+            await one.write(b"1")
+            with pytest.raises(StreamOwned, match="owned by host:1") as owned:
+                await theirs.exclusive_writer(owner="host:2", wait=0).__aenter__()
+            assert owned.value.token == 1
+            with pytest.raises(StreamOwned):
+                await theirs.exclusive_writer(owner="host:2", wait="300ms").__aenter__()
+            waiting = asyncio.create_task(theirs.exclusive_writer(owner="host:2").__aenter__())
+            await asyncio.sleep(3)  # its lease is shorter, and it shows life
+            assert not waiting.done()
+            lease = await theirs.owner()
+            assert lease is not None
+            assert (lease.owner, lease.token) == ("host:1", 1)
+        two = await asyncio.wait_for(waiting, 10)
+        assert two.token == 2
+        assert two.last is not None
+        assert two.last.payload == b"1"
+        # who goes on writing in spite of it is refused by the log
+        with pytest.raises(GuardError) as raised:
+            await client.append(stream.log, b"late", fence=1)
+        assert (raised.value.status, raised.value.fence) == (Status.FENCED, 2)
+        with pytest.raises(GuardError):
+            await client.append(stream.log, b"without")
+        with pytest.raises(LogDeviceError) as refused:
+            await stream.mark_end()
+        assert refused.value.status is Status.FENCED
+        await two.write(b"2")
+        await two.mark_end()
+        await two.__aexit__(None, None, None)
+        assert await payloads(stream.reader()) == [b"1", b"2"]
+        with pytest.raises(LogDeviceError) as ended:
+            await stream.exclusive_writer(owner="host:1").__aenter__()
+        assert ended.value.status is Status.ENDED
+
+
+async def test_changes_can_be_watched() -> None:
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+        Namespace(client) as other,
+    ):
+        await namespace.create("a/one")
+        changes = other.watch("a")
+
+        async def next_name() -> str | None:
+            change = await asyncio.wait_for(anext(changes), 10)
+            return None if change.info is None else change.info.name
+
+        assert await next_name() == "a/one"
+        await namespace.create("b/other")
+        await namespace.rename("a/one", "a/two")
+        assert await next_name() == "a/two"
+        await namespace.rename("a/two", "b/two")
+        assert await next_name() is None
+        await changes.aclose()
+
+
+async def test_a_cluster_without_a_tree_says_so() -> None:
+    async with LocalCluster(nodes=1) as cluster, Client(cluster.config_file) as client:
+        with pytest.raises(LogDeviceError, match="the cluster has no log tree"):
+            await Namespace(client).start()
