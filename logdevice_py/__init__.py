@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from server.simulation.cluster import SimCluster as SimCluster
     from server.simulation.cluster import SimulationFailed as SimulationFailed
     from server.simulation.cluster import simulate as simulate
+    from streams.attributes import Flush as Flush
+    from streams.attributes import Roll as Roll
+    from streams.namespace import Namespace as Namespace
+    from streams.reading import IdleReader as IdleReader
+    from streams.reading import ReaderState as ReaderState
+    from streams.records import TxId as TxId
+    from streams.stream import Stream as Stream
+    from streams.sync import SyncNamespace as SyncNamespace
+    from streams.writers import StreamOwned as StreamOwned
 
 _HOME = {
     "BufferedWriter": "client.buffered_writer",
@@ -59,6 +68,15 @@ _HOME = {
     "Status": "logdevice_py.core.status",
     "SyncClient": "client.sync",
     "simulate": "server.simulation.cluster",
+    "Flush": "streams.attributes",
+    "IdleReader": "streams.reading",
+    "Namespace": "streams.namespace",
+    "ReaderState": "streams.reading",
+    "Roll": "streams.attributes",
+    "Stream": "streams.stream",
+    "StreamOwned": "streams.writers",
+    "SyncNamespace": "streams.sync",
+    "TxId": "streams.records",
 }
 _ROOT = Path(__file__).parent.parent
 __all__ = [
@@ -68,25 +86,34 @@ __all__ = [
     "Client",
     "CorruptRecord",
     "DataLoss",
+    "Flush",
     "Gap",
     "GapKind",
     "GuardError",
+    "IdleReader",
     "LDQuery",
     "LocalCluster",
     "LogDeviceError",
     "LogTreeEntry",
+    "Namespace",
     "Position",
     "Proof",
     "QueryResult",
     "Reader",
+    "ReaderState",
     "Receipt",
     "Receipts",
     "Record",
     "RecordBatch",
+    "Roll",
     "SimCluster",
     "SimulationFailed",
     "Status",
+    "Stream",
+    "StreamOwned",
     "SyncClient",
+    "SyncNamespace",
+    "TxId",
     "simulate",
 ]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 _ROOT: Final = str(Path(__file__).parent.parent)
 PACKAGES: Final = frozenset(
-    {"benchmarks", "client", "epoch_store", "ldquery", "logdevice_py", "sequencer", "server", "storage_node"}
+    {"benchmarks", "client", "epoch_store", "ldquery", "logdevice_py", "sequencer", "server", "storage_node", "streams"}
 )
 _INTERRUPTED: Final = 130
 _COMPLETE_WORDS: Final = "--complete-words"
@@ -75,6 +75,11 @@ def ldcat() -> int:
 def ldtail() -> int:
     """Print the end, and follow it."""
     return run("client.cli.tail")
+
+
+def ldstream() -> int:
+    """Create, write, read and truncate streams."""
+    return run("streams.cli")
 
 
 def ldctl() -> int:

@@ -127,6 +127,10 @@ class _StreamWriting(PublicNames):
             if error is None:
                 raise
 
+    def abandon(self) -> None:
+        """Close without waiting: what is not acknowledged fails with SHUTDOWN."""
+        self._writer.abandon()
+
     def _start(self) -> None:
         self._open = self._stream.namespace.client.buffered_writer(**self._options)
 

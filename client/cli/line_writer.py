@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from client.cli.input_lines import InputLines
 from client.cli.program import EXIT_FAILED, InputError, exit_status
@@ -15,7 +15,6 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol.messages import Durability
 
 if TYPE_CHECKING:
-    from client.buffered_writer import BufferedWriter
     from client.client import Client
     from client.receipt import Receipts
     from logdevice_py.core.ids import LogId
@@ -75,6 +74,21 @@ class WriteAccount:
         }
 
 
+class LineSink(Protocol):
+    """A writer, as far as lines need it: a `BufferedWriter` is one."""
+
+    def append_many(
+        self, log: int | str, payloads: list[bytes], *, keys: list[bytes | None] | None, synced: bool
+    ) -> Awaitable[Receipts]:
+        """Take lines, in order."""
+
+    async def ready(self) -> None:
+        """Wait until lines would be taken."""
+
+    def abandon(self) -> None:
+        """What is not acknowledged fails."""
+
+
 class LineWriter:
     """Appends every line of an input. Reading goes on while earlier lines are on their way.
 
@@ -85,7 +99,7 @@ class LineWriter:
         self,
         client: Client,
         log: LogId,
-        writer: BufferedWriter,
+        writer: LineSink,
         account: WriteAccount,
         *,
         parse: Parse = whole_lines,

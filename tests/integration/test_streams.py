@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import textwrap
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client.client import Client
 from client.guards import START, GuardError, Position
-from logdevice_py import LogDeviceError, Status
+from logdevice_py import LogDeviceError, Status, SyncClient
 from logdevice_py.core.lsn import LSN
+from logdevice_py.programs import own_program
 from server.dev.local_cluster import LocalCluster
-from streams.attributes import Flush, Roll
+from streams.attributes import Flush, Roll, Writers
 from streams.commands import CreateStream, DeleteStream
 from streams.namespace import Namespace
 from streams.reading import IdleReader, ReaderState, StreamReader
 from streams.records import StreamRecord, TxId
 from streams.stream import Stream
+from streams.sync import SyncNamespace
 from streams.writers import StreamOwned
 
 
@@ -359,6 +366,114 @@ async def test_changes_can_be_watched() -> None:
         await namespace.rename("a/two", "b/two")
         assert await next_name() is None
         await changes.aclose()
+
+
+async def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs/streams.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/streams.md", "exec"), names)
+    await names["example"]()
+
+
+async def test_streams_without_await() -> None:
+    def use(config_file: str) -> None:
+        with SyncClient(config_file) as client, SyncNamespace(client) as namespace:
+            stream = namespace.create("orders", txid="writer")
+            with stream.writer() as writer:
+                first = writer.write(b"1", txid=1).result()
+                writer.write(b"2", txid=2, expect=first.position).result()
+                assert len(writer.write_many([b"3", b"4"], txids=iter([3, 4])).result()) == 2
+                writer.flush()
+            with stream.reader(TxId(2), until="tail") as reader:
+                assert [record.payload for record in reader] == [b"2", b"3", b"4"]
+                assert (reader.state, reader.why) == (ReaderState.ENDED, "")
+            stream.truncate(first.position.following)
+            assert stream.min_active == first.position.following
+            assert stream.count() == 3
+            stream.untruncate()
+            assert stream.count(stream.oldest) == 4
+            found = stream.first(), stream.last()
+            assert [record and record.txid for record in found] == [1, 4]
+            assert stream.end().lsn == stream.last_confirmed() + 1
+            stream.mark_end()
+            with stream.reader() as reader:
+                assert reader.read().payloads == [b"1", b"2", b"3", b"4"]
+                assert not reader.read()
+            namespace.rename("orders", "old")
+            assert namespace.open("old").name == stream.name == "old"
+            ledger = namespace.create("ledger", writers="exclusive")
+            with ledger.exclusive_writer(owner="me") as owner:
+                owner.write(b"x").result()
+                lease = ledger.owner()
+                assert lease is not None
+                assert (owner.token, owner.last, lease.owner) == (1, None, "me")
+                owner.mark_end()
+            assert [info.state for info in namespace.list()] == ["ended", "ended"]
+            namespace.delete("old")
+            assert ledger.attributes.writers is Writers.EXCLUSIVE
+
+    async with LocalCluster(nodes=3, log_tree=True) as cluster:
+        await asyncio.to_thread(use, cluster.config_file)
+
+
+async def test_the_program() -> None:
+    async with LocalCluster(nodes=3, log_tree=True) as cluster:
+
+        async def run(*arguments: str, given: str = "") -> tuple[int | None, str, str]:
+            program = own_program("streams.cli", "-c", cluster.config_file, *arguments)
+            process = await asyncio.create_subprocess_exec(
+                *program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            out, err = await asyncio.wait_for(process.communicate(given.encode()), 60)
+            return process.returncode, out.decode(), err.decode()
+
+        assert (await run("create", "orders", "--txid", "writer", "--ttl", "3d"))[0] == 0
+        assert (await run("create", "ledger", "--writers", "exclusive", "--roll-every", "2s"))[0] == 0
+        assert (await run("create", "orders"))[0] == 1
+        status, out, _ = await run("list", "--json")
+        assert status == 0
+        assert [(row["stream"], row["writers"]) for row in map(json.loads, out.splitlines())] == [
+            ("ledger", "exclusive"),
+            ("orders", "shared"),
+        ]
+        assert (await run("write", "orders", "-T", ":", given="7:seven\n8:eight\n9:nine\n"))[0] == 0
+        status, _, err = await run("write", "orders", "-T", ":", given="3:late\n")
+        assert status == 1
+        assert "transaction id 3 is below 9" in err
+        assert err.count("TRANSACTION_ID_TOO_LOW") == 1
+        status, _, err = await run("write", "orders", "-T", ":", given="late\n")
+        assert (status, "does not begin with a transaction id" in err) == (2, True)
+        status, _, err = await run("write", "orders", given="late\n")
+        assert (status, "give --txids D" in err) == (2, True)
+        assert (await run("read", "/streams/orders"))[1] == "seven\neight\nnine\n"
+        assert (await run("read", "--from", "txid:8", "-T", "\\t", "orders"))[1] == "8\teight\n9\tnine\n"
+        assert (await run("tail", "-n", "1", "orders"))[1] == "nine\n"
+        _, out, _ = await run("read", "--format", "json", "--from", "-1h", "orders")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert [(row["txid"], row["payload"]) for row in rows] == [(7, "seven"), (8, "eight"), (9, "nine")]
+        assert (await run("truncate", "orders", rows[1]["position"]))[0] == 0
+        assert (await run("read", "orders"))[1] == "eight\nnine\n"
+        info = json.loads((await run("info", "orders", "--json"))[1])
+        assert (info["first"], info["last"], info["last_txid"]) == (rows[1]["position"], rows[2]["position"], 9)
+        assert info["truncated_before"] == rows[1]["position"]
+        assert (await run("truncate", "orders", "e9n1"))[0] == 2
+        assert (await run("untruncate", "orders"))[0] == 0
+        assert (await run("read", "orders"))[1] == "seven\neight\nnine\n"
+        status, _, err = await run("read", "-f", "--idle", "1s", "--from", "end", "orders")
+        assert (status, "the reader is caught up" in err) == (4, True)
+        assert (await run("end", "orders"))[0] == 2
+        assert (await run("end", "orders", "--yes"))[0] == 0
+        assert (await run("read", "-f", "orders"))[1] == "seven\neight\nnine\n"
+        assert (await run("write", "ledger", given="x\n"))[0] == 2
+        status, _, err = await run("write", "ledger", "--owner", "me", given="x\n")
+        assert (status, "ledger is owned, token 1" in err) == (0, True)
+        assert (await run("rename", "ledger", "book"))[0] == 0
+        assert (await run("delete", "book"))[0] == 2
+        assert (await run("delete", "book", "--yes"))[0] == 0
+        status, _, err = await run("read", "book")
+        assert (status, err) == (2, "ldstream: NOTFOUND: there is no stream book in /streams\n")
+        assert (await run("read", "--from", "yesterday", "orders"))[0] == 2
 
 
 async def test_a_cluster_without_a_tree_says_so() -> None:

@@ -15,6 +15,7 @@ SOURCES = (
     "client",
     "sequencer",
     "storage_node",
+    "streams",
     "server",
     "ldquery",
     "benchmarks",
