@@ -184,10 +184,13 @@ class StreamAttributes:
     def shown(self) -> dict[str, str]:
         """For people: those that are set, by the names of the arguments."""
         found = {"txid": self.txid.value, "writers": self.writers.value}
-        for name in ("ttl", "truncated_retention", "roll_every", "cold_ttl"):
-            value = getattr(self, f"{name}_us")
-            if value is not None:
-                found[name] = format_duration(value)
+        durations = {
+            "ttl": self.ttl_us,
+            "truncated_retention": self.truncated_retention_us,
+            "roll_every": self.roll_every_us,
+            "cold_ttl": self.cold_ttl_us,
+        }
+        found |= {name: format_duration(value) for name, value in durations.items() if value is not None}
         if self.roll_bytes is not None:
             found["roll_bytes"] = format_size(self.roll_bytes)
         if self.cold is not None:

@@ -76,7 +76,7 @@ class Namespace(PublicNames):
     before they were called. `timeout` is in seconds everywhere, in place of the client's append timeout.
     """
 
-    INTERNAL_NAMES = frozenset({"client", "propose", "state", "stream_entry", "wait_for_change"})
+    INTERNAL_NAMES = frozenset({"client", "name_of", "propose", "state", "stream_entry", "wait_for_change"})
 
     def __init__(
         self, client: Client, path: str = "/streams", *, log_attributes: Mapping[str, Any] | None = None
@@ -196,6 +196,11 @@ class Namespace(PublicNames):
             raise LogDeviceError(Status.NOTFOUND, "the stream was deleted")
         return entry
 
+    def name_of(self, number: int) -> str:
+        """What people call a stream, also when it is deleted or the namespace is closed."""
+        entry = None if self._opened is None else self._opened.state.streams.get(number)
+        return f"{number} (deleted)" if entry is None else entry.name
+
     async def propose(self, command: NamespaceCommand, timeout: float | None = None) -> CommandOutcome:
         """What a command came to that was applied.
 
@@ -210,12 +215,15 @@ class Namespace(PublicNames):
 
     async def _follow(self, replica: Replica[NamespaceState]) -> None:
         """Tell whoever waits for changes."""
-        async for _ in replica.changes():
-            changed = replica.state.changes
-            for pending in self._watchers:
-                pending.update(changed.streams)
-            changed.streams.clear()
-            self._wake()
+        try:
+            async for _ in replica.changes():
+                changed = replica.state.changes
+                for pending in self._watchers:
+                    pending.update(changed.streams)
+                changed.streams.clear()
+                self._wake()
+        except LogDeviceError as error:
+            log_.warning("%s: changes are not followed any more: %s", self.path, error)  # the client was closed before
 
     def _wake(self) -> None:
         for future in self._waiting:

@@ -274,7 +274,8 @@ class StreamReader(PublicNames):
             return
         waited = format_duration(round((self._client.now() - began) / 1e5) * 100_000)
         why = f"everything up to {self._tail} was read" if self.state is ReaderState.CAUGHT_UP else self.why
-        text = f"stream {self._stream.name}: nothing came for {waited}: the reader is {self.state.value}: {why}"
+        name = self._stream.namespace.name_of(self._stream.number)
+        text = f"stream {name}: nothing came for {waited}: the reader is {self.state.value}: {why}"
         if is_idle:
             raise IdleReader(text, self.state, why)
         raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False)

@@ -43,8 +43,7 @@ class Stream(PublicNames):
         self.attributes = StreamAttributes.from_mapping(entry.attributes)
 
     def __repr__(self) -> str:
-        entry = self.namespace.state.streams.get(self.number)
-        name = "deleted" if entry is None else entry.name
+        name = self.namespace.name_of(self.number)
         return f"<Stream {name} of {self.namespace.path}: log {self.log}, {self.attributes.writers.value} writers>"
 
     @property

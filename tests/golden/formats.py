@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgpack
 from google_crc32c import value as crc32c
 
+from client.guards import Position
 from client.log_tree import commands as tree
 from client.log_tree.state import LogTreeState
 from client.read.items import Record
@@ -75,6 +76,7 @@ from logdevice_py.core.ids import (
     WriterId,
     metadata_log_of,
 )
+from logdevice_py.core.lsn import LSN as PublicLsn
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
 from logdevice_py.core.status import Status
@@ -106,6 +108,8 @@ from storage_node.log_store.partitions import _DROPPED, Partition
 from storage_node.log_store.rocksdb import families, opening
 from storage_node.log_store.row_values import unpack_integer, unpack_integers, unpack_pairs
 from storage_node.repair.copies import EntriesDigest
+from streams import commands as streams
+from streams.state import NamespaceState
 from tests.golden.messages import message_cases
 from tests.golden.record import GoldenCase, GoldenFormat
 from tests.unit.logdevice_py.placement.clusters import cluster
@@ -549,6 +553,48 @@ def log_tree_cases() -> Iterator[GoldenCase]:
     yield GoldenCase("tree", state.encode(), read_tree)
 
 
+def namespace_cases() -> Iterator[GoldenCase]:
+    """Each command, and a namespace."""
+    version = StateVersion(LSN, 2)
+    commands: list[streams.NamespaceCommand] = [
+        streams.CreateStream("team/orders", {"txid": "writer", "ttl_us": 7}, {"replicate": "rack:2,node:3"}),
+        streams.StreamCreated(1, TREE_LOG_ID_MIN),
+        streams.RenameStream("team/orders", "orders", version),
+        streams.TruncateStream(1, Position(PublicLsn(LSN), 3)),
+        streams.UntruncateStream(1),
+        streams.AcquireStream(1, "host:1", 5_000_000),
+        streams.RenewLease(1, 1),
+        streams.ReleaseStream(1, 1),
+        streams.EndStream(1),
+        streams.StreamEnded(1, PublicLsn(LSN)),
+        streams.DeleteStream("orders", version),
+        streams.StreamDeleted(1),
+    ]
+    for command in commands:
+        yield GoldenCase(type(command).__name__, streams.encode(command), streams.decode)
+    state = NamespaceState()
+    made = [
+        *commands[:2],
+        streams.TruncateStream(1, Position(PublicLsn(LSN), 3)),
+        streams.AcquireStream(1, "host:1", 5_000_000),
+        streams.RenewLease(1, 1),
+        streams.CreateStream("gone"),
+        streams.DeleteStream("gone"),
+        streams.CreateStream("ended"),
+        streams.StreamCreated(3, LogId(TREE_LOG_ID_MIN + 1)),
+        streams.EndStream(3),
+        streams.StreamEnded(3, PublicLsn(LSN)),
+    ]
+    for number, command in enumerate(made):
+        state.apply(streams.encode(command), StateVersion(Lsn(number + 1), 0), TIME)
+
+    def read_namespace(data: bytes) -> list[Any]:
+        found = NamespaceState.decode(data)
+        return [found.next_number, [dataclasses.astuple(entry) for entry in found.streams.values()]]
+
+    yield GoldenCase("namespace", state.encode(), read_namespace)
+
+
 def _read_snapshot(data: bytes) -> dict[str, Any]:
     state = RebuildingSet.decode(data)
     return {
@@ -673,6 +719,12 @@ def formats() -> list[GoldenFormat]:
             "commands to the log tree (client/log_tree/commands.py) format 1, and the tree in snapshots (state.py) format 1: every replica must come to the same tree",
             "A later format is refused by who does not know it, who then has another tree: it is written only when a command of the earlier one has said that all replicas know it.",
             list(log_tree_cases()),
+        ),
+        GoldenFormat(
+            "namespace",
+            "commands to a namespace of streams (streams/commands.py) format 1, and its state in snapshots (state.py) format 1: every replica must come to the same state.",
+            "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
+            list(namespace_cases()),
         ),
         GoldenFormat(
             "numbers",

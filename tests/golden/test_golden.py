@@ -56,6 +56,8 @@ PACKERS = {
     "storage_node/log_store/keys.py": "stored_keys",
     "storage_node/log_store/partitions.py": "stored_values",
     "storage_node/log_store/rocksdb/families.py": "stored_values",
+    "streams/commands.py": "namespace",
+    "streams/state.py": "namespace",
     "storage_node/stored_metadata.py": "stored_values",
     "client/write/write_stream.py": "random ids",
     "server/simulation/node.py": "the hash over a simulated run",
@@ -125,7 +127,16 @@ def test_every_module_that_packs_bytes_says_where_they_are_recorded() -> None:
     packs = re.compile(r"(?<!un)packb\(|Packer\(|struct\.Struct\(|struct\.pack\(|\.to_bytes\(")
     found = {
         str(path.relative_to(ROOT))
-        for package in ("logdevice_py", "epoch_store", "sequencer", "storage_node", "client", "server", "ldquery")
+        for package in (
+            "logdevice_py",
+            "epoch_store",
+            "sequencer",
+            "storage_node",
+            "client",
+            "streams",
+            "server",
+            "ldquery",
+        )
         for path in (ROOT / package).rglob("*.py")
         if packs.search(path.read_text())
     }
