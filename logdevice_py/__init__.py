@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streams.attributes import Roll as Roll
     from streams.namespace import Namespace as Namespace
     from streams.reading import IdleReader as IdleReader
-    from streams.reading import ReaderState as ReaderState
+    from streams.reading import StreamReaderState as StreamReaderState
     from streams.records import TxId as TxId
     from streams.stream import Stream as Stream
     from streams.sync import SyncNamespace as SyncNamespace
@@ -71,7 +71,7 @@ _HOME = {
     "Flush": "streams.attributes",
     "IdleReader": "streams.reading",
     "Namespace": "streams.namespace",
-    "ReaderState": "streams.reading",
+    "StreamReaderState": "streams.reading",
     "Roll": "streams.attributes",
     "Stream": "streams.stream",
     "StreamOwned": "streams.writers",
@@ -100,7 +100,6 @@ __all__ = [
     "Proof",
     "QueryResult",
     "Reader",
-    "ReaderState",
     "Receipt",
     "Receipts",
     "Record",
@@ -111,6 +110,7 @@ __all__ = [
     "Status",
     "Stream",
     "StreamOwned",
+    "StreamReaderState",
     "SyncClient",
     "SyncNamespace",
     "TxId",

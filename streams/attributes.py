@@ -98,7 +98,7 @@ class TransactionIds(enum.Enum):
     TIME = "time"  # the time at which the record was sequenced, in microseconds
 
 
-class Writers(enum.Enum):
+class StreamWriters(enum.Enum):
     """Who writes a stream."""
 
     SHARED = "shared"  # any number of writers at a time
@@ -110,7 +110,7 @@ class StreamAttributes:
     """What holds for a stream. Durations are microseconds, sizes bytes; None: no limit."""
 
     txid: TransactionIds = TransactionIds.TIME
-    writers: Writers = Writers.SHARED
+    writers: StreamWriters = StreamWriters.SHARED
     ttl_us: int | None = None
     """How long a segment is kept after its completion."""
     truncated_retention_us: int | None = None
@@ -127,7 +127,7 @@ class StreamAttributes:
         cls,
         *,
         txid: Any = TransactionIds.TIME,
-        writers: Any = Writers.SHARED,
+        writers: Any = StreamWriters.SHARED,
         ttl: Any = None,
         truncated_retention: Any = None,
         roll: Any = None,
@@ -151,7 +151,7 @@ class StreamAttributes:
 
         return cls(
             txid=_choice("txid", TransactionIds, txid),
-            writers=_choice("writers", Writers, writers),
+            writers=_choice("writers", StreamWriters, writers),
             ttl_us=duration("ttl", ttl),
             truncated_retention_us=duration("truncated_retention", truncated_retention),
             roll_every_us=None if roll is None else duration("roll.every", roll.every),

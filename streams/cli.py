@@ -35,7 +35,7 @@ from client.guards import Position
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import utc_datetime
-from streams.attributes import Roll, StreamAttributes, TransactionIds, Writers
+from streams.attributes import Roll, StreamAttributes, StreamWriters, TransactionIds
 from streams.records import StreamBatch, StreamRecord, TxId, within
 from streams.writers import ExclusiveWriter, SharedWriter
 
@@ -181,7 +181,7 @@ async def _info(namespace: Namespace, arguments: argparse.Namespace) -> int:
         "last_txid": None if last is None else last.txid,
         "last_confirmed": str(await stream.last_confirmed(timeout=timeout)),
     }
-    if stream.attributes.writers is Writers.EXCLUSIVE:
+    if stream.attributes.writers is StreamWriters.EXCLUSIVE:
         owner = await stream.owner(timeout=timeout)
         found["owner"] = None if owner is None else owner.owner
         found["token"] = None if owner is None else owner.token
@@ -254,7 +254,7 @@ async def _write(namespace: Namespace, arguments: argparse.Namespace) -> int:
         kind = stream.attributes.txid.value
         needs = "give --txids D, and begin lines with them" if arguments.txids is None else "--txids has no use"
         raise LogDeviceError(Status.INVALID_PARAM, f"stream {stream.name} has txid={kind}: {needs}")
-    if stream.attributes.writers is Writers.EXCLUSIVE:
+    if stream.attributes.writers is StreamWriters.EXCLUSIVE:
         if arguments.owner is None:
             text = f"stream {stream.name} has one owner at a time: give --owner NAME"
             raise LogDeviceError(Status.INVALID_PARAM, text)
@@ -444,7 +444,7 @@ def _create_options(options: argparse.ArgumentParser) -> None:
     )
     options.add_argument(
         "--writers",
-        choices=[each.value for each in Writers],
+        choices=[each.value for each in StreamWriters],
         default=StreamAttributes().writers.value,
         help="any number at a time, or one owner (default: shared)",
     )

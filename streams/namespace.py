@@ -153,7 +153,7 @@ class Namespace(PublicNames):
         return await self.client.get_log_group(path, timeout=timeout)
 
     async def close(self) -> None:
-        """Stop following changes. Writers and readers should be closed before. Harmless when called again."""
+        """Stop following changes. StreamWriters and readers should be closed before. Harmless when called again."""
         self._closed = True
         tasks = [task for task in (self._follower, self._finisher) if task is not None]
         for task in tasks:

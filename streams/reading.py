@@ -34,7 +34,7 @@ _ASK_SECONDS: Final = 2.0
 _EVERYTHING: Final = Position(LSN.MAX, 0)
 
 
-class ReaderState(enum.Enum):
+class StreamReaderState(enum.Enum):
     """How a reader stands."""
 
     READING = "reading"  # records came, or are awaited for a moment
@@ -46,7 +46,7 @@ class ReaderState(enum.Enum):
 class IdleReader(LogDeviceError):
     """Nothing came for as long as the reader was asked to wait. It can be read from again."""
 
-    def __init__(self, text: str, state: ReaderState, why: str) -> None:
+    def __init__(self, text: str, state: StreamReaderState, why: str) -> None:
         super().__init__(Status.TIMEDOUT, text, retriable=True, maybe_applied=False)
         self.state = state
         """CAUGHT_UP: nothing was written; STALLED: what there is cannot be had."""
@@ -83,7 +83,7 @@ class StreamReader(PublicNames):
         self._items: Iterator[StreamRecord | Gap] = iter(())
         """For who iterates."""
         self._opened = self._closed = False
-        self.state = ReaderState.READING
+        self.state = StreamReaderState.READING
         """How it stands, as of the last call of `read`."""
         self.why = ""
         """STALLED: what is waited for, for people."""
@@ -153,7 +153,7 @@ class StreamReader(PublicNames):
             last = LSN.MAX
         first = max(lsn, LSN.OLDEST)
         if first > last:
-            self.state = ReaderState.ENDED
+            self.state = StreamReaderState.ENDED
             return
         self._reader = self._client.reader(self._stream.log, first, last)
         await self._reader.__aenter__()
@@ -177,7 +177,7 @@ class StreamReader(PublicNames):
         await self._open(timeout)
         began = self._client.now()
         looks = 0
-        while self.state is not ReaderState.ENDED:
+        while self.state is not StreamReaderState.ENDED:
             limits = [began + each for each in (timeout_us, self._idle_us) if each is not None]
             look_at = began + round(
                 1e6 * (_LOOKS[looks] if looks < len(_LOOKS) else _LOOKS[-1] * (looks - len(_LOOKS) + 2))
@@ -218,9 +218,9 @@ class StreamReader(PublicNames):
 
     def _taken(self, batch: RecordBatch) -> StreamBatch | None:
         """What a batch of the log has for the application; None: nothing."""
-        self.state, self.why = ReaderState.READING, ""
+        self.state, self.why = StreamReaderState.READING, ""
         if not batch:
-            self.state = ReaderState.ENDED
+            self.state = StreamReaderState.ENDED
             return None
         if any(gap.kind is GapKind.TRIM for gap in batch.gaps):
             self._sequence_id = None
@@ -260,20 +260,20 @@ class StreamReader(PublicNames):
                 return
             self._tail = await self._client.tail_lsn(stream.log, timeout=_ASK_SECONDS)
         except LogDeviceError as error:
-            self.state, self.why = ReaderState.STALLED, f"nobody says where the stream ends: {error}"
+            self.state, self.why = StreamReaderState.STALLED, f"nobody says where the stream ends: {error}"
             return
         if self._reading is not None and self._reading.done():
             return
         if reader.next_lsn > self._tail:
-            self.state, self.why = ReaderState.CAUGHT_UP, ""
+            self.state, self.why = StreamReaderState.CAUGHT_UP, ""
         else:
-            self.state, self.why = ReaderState.STALLED, reader.waiting_for()
+            self.state, self.why = StreamReaderState.STALLED, reader.waiting_for()
 
     def _expired(self, began: int, *, is_idle: bool) -> None:
         if self._reading is not None and self._reading.done():
             return
         waited = format_duration(round((self._client.now() - began) / 1e5) * 100_000)
-        why = f"everything up to {self._tail} was read" if self.state is ReaderState.CAUGHT_UP else self.why
+        why = f"everything up to {self._tail} was read" if self.state is StreamReaderState.CAUGHT_UP else self.why
         name = self._stream.namespace.name_of(self._stream.number)
         text = f"stream {name}: nothing came for {waited}: the reader is {self.state.value}: {why}"
         if is_idle:

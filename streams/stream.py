@@ -11,7 +11,7 @@ from client.public_names import PublicNames
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
-from streams.attributes import Flush, StreamAttributes, Writers
+from streams.attributes import Flush, StreamAttributes, StreamWriters
 from streams.commands import EndStream, StreamEnded, TruncateStream, UntruncateStream
 from streams.look_up import end_of_epoch
 from streams.reading import StreamReader
@@ -63,7 +63,7 @@ class Stream(PublicNames):
         Raises:
             LogDeviceError: INVALID_PARAM: the stream has one owner at a time.
         """
-        self._check_writers(Writers.SHARED, "exclusive_writer(owner=...)")
+        self._check_writers(StreamWriters.SHARED, "exclusive_writer(owner=...)")
         return SharedWriter(self, flush or Flush())
 
     def exclusive_writer(
@@ -85,10 +85,10 @@ class Stream(PublicNames):
         Raises:
             LogDeviceError: INVALID_PARAM.
         """
-        self._check_writers(Writers.EXCLUSIVE, "writer()")
+        self._check_writers(StreamWriters.EXCLUSIVE, "writer()")
         return ExclusiveWriter(self, owner, wait=wait, lease=lease, flush=flush or Flush())
 
-    def _check_writers(self, wanted: Writers, other: str) -> None:
+    def _check_writers(self, wanted: StreamWriters, other: str) -> None:
         if self.attributes.writers is not wanted:
             has = self.attributes.writers.value
             raise LogDeviceError(Status.INVALID_PARAM, f"stream {self.name} has {has} writers: use {other}")

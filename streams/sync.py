@@ -15,7 +15,7 @@ from client.sync import SyncClient, submit_taken
 from logdevice_py.core.lsn import LSN
 from streams.attributes import StreamAttributes
 from streams.namespace import Namespace, StreamInfo
-from streams.reading import ReaderState, StreamReader
+from streams.reading import StreamReader, StreamReaderState
 from streams.records import StreamBatch, StreamRecord
 from streams.state import StreamLease
 from streams.stream import OLDEST, Stream
@@ -235,7 +235,7 @@ class SyncStreamReader(_Sync):
         return repr(self._reader).replace("<", "<Sync", 1)
 
     @property
-    def state(self) -> ReaderState:
+    def state(self) -> StreamReaderState:
         """See `StreamReader.state`."""
         return self._reader.state
 

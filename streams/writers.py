@@ -1,4 +1,4 @@
-"""Writers of streams: any number beside each other, or one that owns the stream."""
+"""StreamWriters of streams: any number beside each other, or one that owns the stream."""
 
 from __future__ import annotations
 

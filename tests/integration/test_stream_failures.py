@@ -14,7 +14,7 @@ import pytest
 
 from client.client import Client
 from streams.namespace import Namespace
-from streams.reading import IdleReader, ReaderState
+from streams.reading import IdleReader, StreamReaderState
 from streams.stream import Stream
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 
@@ -149,7 +149,7 @@ async def test_a_killed_sequencer_costs_no_record_of_shared_writers(tmp_path: Pa
                 while batch := await reader.read(timeout=120):
                     assert batch.losses == []
                     found += batch.payloads
-                assert reader.state is ReaderState.ENDED
+                assert reader.state is StreamReaderState.ENDED
             return found
 
         following = asyncio.create_task(follow())
@@ -241,7 +241,7 @@ async def test_a_stream_that_cannot_be_read_says_so(tmp_path: Path) -> None:
         async with stream.reader(idle="4s") as reader:
             with pytest.raises(IdleReader) as raised:
                 await reader.read()
-            assert raised.value.state is reader.state is ReaderState.STALLED
+            assert raised.value.state is reader.state is StreamReaderState.STALLED
             assert raised.value.why
         await cluster.start(*holders)
         async with stream.reader() as reader:

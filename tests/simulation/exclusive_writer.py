@@ -30,7 +30,7 @@ def check_exclusive(history: LogHistory, whole: Observation) -> None:
             history.fail(f"record {number} of the shared write stream stands where {expected} is due")
 
 
-class ExclusiveWriter(AsyncioApplication):
+class ExclusiveStreamWriter(AsyncioApplication):
     """A process that goes on with the stream again and again. It numbers the records: from one behind the last that it has read."""
 
     async def live(self, interval: int) -> None:

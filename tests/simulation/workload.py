@@ -16,7 +16,7 @@ from server.simulation.machines import SimClient, SimMachines, SimReader
 from tests.simulation import exclusive_writer
 from tests.simulation.application import Application as Application
 from tests.simulation.asyncio_clients import AsyncioApplication
-from tests.simulation.exclusive_writer import ExclusiveWriter
+from tests.simulation.exclusive_writer import ExclusiveStreamWriter
 from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.operators import Configurator, EpochMover, LogRemover, NodeMover, Trimmer
@@ -81,7 +81,7 @@ class Applications:
             "m": (NodeMover, scenario.move_interval),
             "f": (TimeFinder, scenario.find_interval),
             "h": (SuccessionWriter, scenario.succession_interval),
-            exclusive_writer.LETTER: (ExclusiveWriter, scenario.exclusive_interval),
+            exclusive_writer.LETTER: (ExclusiveStreamWriter, scenario.exclusive_interval),
         }
 
     def start(self) -> None:

@@ -52,6 +52,7 @@ EXCEPTIONS = {
     ("benchmarks/ldbench/workloads/failover.py", "standstill"): "the same",
     ("client/cli/line_writer.py", "in_doubt"): "a key of what `ldwrite --json` prints",
     ("client/cli/write.py", "in_doubt"): "the same",
+    ("streams/cli.py", "in_doubt"): "the same",
     ("logdevice_py/tables/storage.py", "foreign"): "part of the names of directories of quarantined stores",
     ("storage_node/log_store/opening.py", "foreign"): "the same",
     ("storage_node/service.py", "foreign"): "the same",

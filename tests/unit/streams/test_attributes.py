@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.status import LogDeviceError, Status
-from streams.attributes import Flush, Roll, StreamAttributes, TransactionIds, Writers
+from streams.attributes import Flush, Roll, StreamAttributes, StreamWriters, TransactionIds
 
 
 def test_attributes_are_kept_and_shown_as_they_were_given() -> None:
@@ -39,7 +39,7 @@ def test_what_this_version_does_not_understand_does_not_hold() -> None:
     found = StreamAttributes.from_mapping(
         {"txid": "of another kind", "ttl_us": "x", "cold": 3, "colour": "red", "roll_bytes": 7}
     )
-    assert found == StreamAttributes(txid=TransactionIds.TIME, writers=Writers.SHARED, roll_bytes=7)
+    assert found == StreamAttributes(txid=TransactionIds.TIME, writers=StreamWriters.SHARED, roll_bytes=7)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import SECOND, Micros
 
 
-class Stream:
+class LookedUpStream:
     """As much of a read stream as is looked at."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.timers = TimerQueue()
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, LookedUpStream] = {}
         self.asked: list[int] = []
         self.now = Micros(0)
         self.lookup = ReleaseLookup(
@@ -38,7 +38,7 @@ class Bench:
 
 def test_a_stream_that_stands_still_asks_and_then_less_and_less_often() -> None:
     bench = Bench()
-    bench.streams[1] = Stream()
+    bench.streams[1] = LookedUpStream()
     bench.pass_seconds(200)
     assert bench.asked[0] == 4
     pauses = [later - earlier for earlier, later in zip(bench.asked, bench.asked[1:], strict=False)]
@@ -47,7 +47,7 @@ def test_a_stream_that_stands_still_asks_and_then_less_and_less_often() -> None:
 
 def test_a_stream_that_moves_never_asks() -> None:
     bench = Bench()
-    stream = bench.streams[1] = Stream()
+    stream = bench.streams[1] = LookedUpStream()
     for esn in range(2, 100):
         stream.next_lsn = compose_lsn(1, esn)
         bench.pass_seconds(1)
@@ -56,7 +56,7 @@ def test_a_stream_that_moves_never_asks() -> None:
 
 def test_a_stream_whose_application_does_not_take_what_is_there_never_asks() -> None:
     bench = Bench()
-    bench.streams[1] = Stream()
+    bench.streams[1] = LookedUpStream()
     bench.streams[1].ready = True
     bench.pass_seconds(100)
     assert bench.asked == []
@@ -64,7 +64,7 @@ def test_a_stream_whose_application_does_not_take_what_is_there_never_asks() -> 
 
 def test_nothing_is_looked_at_without_streams() -> None:
     bench = Bench()
-    bench.streams[1] = Stream()
+    bench.streams[1] = LookedUpStream()
     bench.pass_seconds(3)
     del bench.streams[1]
     bench.pass_seconds(5)
@@ -73,6 +73,6 @@ def test_nothing_is_looked_at_without_streams() -> None:
 
 def test_many_streams_of_a_log_ask_once() -> None:
     bench = Bench()
-    bench.streams.update({number: Stream() for number in range(1, 100)})
+    bench.streams.update({number: LookedUpStream() for number in range(1, 100)})
     bench.pass_seconds(5)
     assert bench.asked == [4]
