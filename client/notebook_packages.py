@@ -1,4 +1,4 @@
-"""Packages that notebooks use and the client does without."""
+"""Packages that notebooks and cold copies use and everything else does without."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def notebook_package(name: str, method: str) -> Any:
+def notebook_package(name: str, method: str, *, extra: str = "notebook") -> Any:
     """A package that is imported when something of it is used for the first time, as the method of that name does.
+
+    Args:
+        extra: which optional dependencies bring it.
 
     Raises:
         ImportError: it is not installed; the text says how to install it.
@@ -22,7 +25,7 @@ def notebook_package(name: str, method: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise  # another one is missing, which is not for us to explain
-    text = f"{method} needs {package}, which is not installed: pip install 'logdevice-py[notebook]'"
+    text = f"{method} needs {package}, which is not installed: pip install 'logdevice-py[{extra}]'"
     raise ModuleNotFoundError(text, name=package)
 
 

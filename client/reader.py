@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
 from client.progress import Advance, Progress, shown_bytes
 from client.public_names import PublicNames
 from client.range_end import RangeEnd
 from client.read.batch import RecordBatch
-from client.read.items import Item
+from client.read.items import Gap, Item
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest
@@ -23,12 +23,14 @@ from client.read.settings import ReadSettings
 from client.session import ClientSession
 from client.session_stream import SessionStream
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
 _ITERATED_AT_ONCE = 1000
+T = TypeVar("T")
 
 
 class ReaderShell(Protocol):
@@ -71,6 +73,8 @@ class Reader(PublicNames):
     while a record cannot be had although it may exist, it waits; `waiting_for` says for what. One whose end lies behind the tail waits until
     the log reaches it.
     """
+
+    INTERNAL_NAMES: ClassVar[frozenset[str]] = frozenset({"read_entries"})
 
     def __init__(
         self,
@@ -216,6 +220,24 @@ class Reader(PublicNames):
                 for. The reader can be read from again.
         """
         count_argument("max_records", max_records)
+
+        def take() -> RecordBatch:
+            batch = self._stream.take(max_records, self._client.now())
+            batch.log_group = self._log_group()
+            return batch
+
+        return await self._take(take, timeout)
+
+    async def read_entries(
+        self, max_entries: int = 1000, *, timeout: float | None = None
+    ) -> list[tuple[EntryHeader, bytes] | Gap]:
+        """Like `read`, but up to `max_entries` whole entries as they are stored, checked against their checksums, and the gaps between
+        them. A reader is read with one or the other."""
+        count_argument("max_entries", max_entries)
+        return await self._take(lambda: self._stream.take_entries(max_entries, self._client.now()), timeout)
+
+    async def _take(self, take: Callable[[], T], timeout: float | None) -> T:
+        """What `take` takes, when there is something to take."""
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self._client.now() + timeout_us
         await self._find_end(timeout)
@@ -223,13 +245,12 @@ class Reader(PublicNames):
         stream = self._stream
         while True:
             if stream.ready:
-                batch = stream.take(max_records, self._client.now())
+                taken = take()
                 self._client.wake()
-                batch.log_group = self._log_group()
                 if stream.finished:
                     self._end_progress()
-                if batch or stream.finished:
-                    return batch
+                if taken or stream.finished:
+                    return taken
             elif self._closed or stream.state is ReadStreamState.STOPPED:
                 self._client.future().cancel()  # the client says why
                 raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)

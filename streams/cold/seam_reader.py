@@ -1,0 +1,171 @@
+"""Reads a log across its cold copies and the cluster: what was trimmed or lost there comes from a copy, at the same positions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any, ClassVar, Final
+
+from client.arguments import count_argument
+from client.client import Client
+from client.public_names import PublicNames
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, Item
+from client.read.proof import Proof
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+from streams.cold.cold_reader import read_stretch
+from streams.cold.copies import ColdCopy
+from streams.cold.coverage import cover
+from streams.cold.delivery import Delivery
+from streams.cold.entries import UnpackedItem, unpack_entry
+from streams.cold.store import ColdStore
+
+_ENTRIES_AT_ONCE: Final = 1000
+_ITERATED_AT_ONCE: Final = 1000
+_REPLACED: Final = frozenset({GapKind.TRIM, GapKind.DATALOSS})
+
+
+class SeamReader(PublicNames):
+    """Reads [start, until] of one log, as `client.reader.Reader` does, and in place of each TRIM and DATALOSS gap what cold copies hold of it.
+
+    The cluster is asked first, so copies cost nothing while the log has its records. The proof is the one of a reader that read the log
+    before it was trimmed.
+    """
+
+    INTERNAL_NAMES: ClassVar[frozenset[str]] = frozenset({"live"})
+
+    def __init__(
+        self,
+        client: Client,
+        store: ColdStore,
+        log: int | str,
+        find_copies: Callable[[], Awaitable[Sequence[ColdCopy]]],
+        start: int = LSN.OLDEST,
+        until: int | str | datetime = LSN.MAX,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            client: an open client.
+            store: where the copies are.
+            log: id or path of the log.
+            find_copies: gives the log's committed copies, among them all that were committed before it was called. It is called at each gap.
+            start: the first LSN to read.
+            until: as for `Client.reader`.
+            options: as for `Client.reader`.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM, NOTFOUND.
+        """
+        self.live = client.reader(log, start, until, **options)
+        self.log = self.live.log
+        self._client = client
+        self._store = store
+        self._find_copies = find_copies
+        self._delivery = Delivery(self.log, max(start, LSN.OLDEST))
+        self._pending: list[UnpackedItem] = []
+        """Came from the cluster behind the gap that is read from copies, last first."""
+        self._copied: AsyncGenerator[list[UnpackedItem]] | None = None
+        self._items: Iterator[Item] = iter(())
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<SeamReader of log {self.log}: next is {self.next_lsn}, {self._store.shown_url}>"
+
+    async def __aenter__(self) -> SeamReader:
+        await self.live.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop reading. Harmless when called again."""
+        self._closed = True
+        if self._copied is not None:
+            await self._copied.aclose()
+        await self.live.close()
+
+    async def read(self, max_records: int = 10_000, *, timeout: float | None = None) -> RecordBatch:
+        """Up to `max_records` records, and the gaps between them; waits for at least one, and returns nothing only at `until`.
+
+        Args:
+            max_records: how many at most.
+            timeout: seconds to wait for the cluster.
+
+        Raises:
+            LogDeviceError: as `client.reader.Reader.read`.
+            ColdCopyError: a copy cannot be read: NOTFOUND, CONNFAILED (retriable: by another reader from `next_lsn` on), BADPAYLOAD,
+                VERSION_MISMATCH.
+        """
+        count_argument("max_records", max_records)
+        if self._closed:
+            raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
+        while not self._delivery:
+            if self._copied is not None:
+                if (items := await anext(self._copied, None)) is None:
+                    self._copied = None
+                else:
+                    self._delivery.add(items)
+            elif self._pending:
+                await self._hand_on()
+            else:
+                taken = await self.live.read_entries(_ENTRIES_AT_ONCE, timeout=timeout)
+                if not taken:
+                    break
+                self._pending = [each if isinstance(each, Gap) else unpack_entry(*each) for each in reversed(taken)]
+        batch = self._delivery.take(max_records)
+        group = self._client.config.group(self.log)
+        batch.log_group = "" if group is None else group.path
+        return batch
+
+    async def _hand_on(self) -> None:
+        """Deliver what came from the cluster, up to a gap that copies may fill."""
+        pending, ready = self._pending, list[UnpackedItem]()
+        while pending:
+            item = pending.pop()
+            if isinstance(item, Gap) and item.kind in _REPLACED:
+                if ready:
+                    pending.append(item)
+                else:
+                    self._copied = self._fill(item, await self._find_copies())
+                break
+            ready.append(item)
+        self._delivery.add(ready)
+
+    async def _fill(self, gap: Gap, copies: Sequence[ColdCopy]) -> AsyncGenerator[list[UnpackedItem]]:
+        """What copies hold of a gap, and the gap where they do not."""
+        for stretch in cover(copies, gap.lo, gap.hi):
+            rest = replace(gap, lo=stretch.first, hi=stretch.last)
+            reading = read_stretch(self._store, stretch, rest)
+            try:
+                async for items in reading:
+                    yield items
+            finally:
+                await reading.aclose()
+
+    def __aiter__(self) -> SeamReader:
+        return self
+
+    async def __anext__(self) -> Item:
+        while True:
+            for item in self._items:
+                return item
+            batch = await self.read(_ITERATED_AT_ONCE)
+            if not batch:
+                raise StopAsyncIteration
+            self._items = iter(batch)
+
+    def proof(self) -> Proof:
+        """What was handed out so far, from wherever it came."""
+        return self._delivery.proof()
+
+    @property
+    def next_lsn(self) -> LSN:
+        """Where another reader goes on behind what this one has handed out."""
+        return LSN(self.proof().last + 1)
