@@ -6,7 +6,8 @@ gap one of type GAP. What reads Parquet reads all of it: only rows of type RECOR
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from google_crc32c import value as crc32c
@@ -44,8 +45,19 @@ NEEDED: Final = (
 )
 """What reading takes; the other columns follow from these and are there for those who read without us."""
 
+_OF_ENTRIES: Final = (
+    "lsn",
+    "timestamp",
+    "entry_flags",
+    "entry_bytes",
+    "entry_crc",
+    "entry_extensions",
+    "entry_digest",
+)
+_HEADING: Final = tuple(name for name in NEEDED if name not in ("payload", "payload_crc", "key"))
 
-def schema(metadata: dict[bytes, bytes] | None = None) -> Any:
+
+def schema() -> Any:
     """Of a cold file. The first columns are those of the Spark source."""
     pa = arrow()
     columns = {
@@ -74,7 +86,7 @@ def schema(metadata: dict[bytes, bytes] | None = None) -> Any:
         "entry_digest": pa.int64(),
     }
     never = {"log_id", "log_group", "record_type"}
-    return pa.schema([pa.field(name, kind, nullable=name not in never) for name, kind in columns.items()], metadata)
+    return pa.schema([pa.field(name, kind, nullable=name not in never) for name, kind in columns.items()])
 
 
 def encode_rows(
@@ -88,7 +100,6 @@ def encode_rows(
         shape: the schema.
     """
     pa = arrow()
-    compute = arrow("compute")
     rows = _Rows()
     for item in items:
         if type(item) is UnpackedEntry:
@@ -96,61 +107,139 @@ def encode_rows(
         else:
             assert type(item) is Gap
             rows.add_gap(item)
-    count = len(rows.payloads)
-    ends = pa.array(rows.ends, pa.int32())
+    places = _Places(rows.ends)
+    entries, gaps, digests = rows.entries, rows.gaps, rows.digests
+    losses = [None if gap is None else gap.loss for gap in gaps]
 
-    def spread(values: list[Any], kind: Any) -> Any:
-        """A value for each item, for all of its rows."""
-        if not values:
-            return pa.nulls(0, kind)
-        return compute.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+    def of_entries(value: Callable[[UnpackedEntry], Any], kind: Any) -> Any:
+        """A value of each entry, in its first row."""
+        return places.at_heads(pa.array([None if each is None else value(each) for each in entries], kind))
 
-    def at_heads(values: dict[int, Any], kind: Any) -> Any:
-        """Values of a few rows."""
-        if not values:
-            return pa.nulls(count, kind)
-        column: list[Any] = [None] * count
-        for row, value in values.items():
-            column[row] = value
-        return pa.array(column, kind)
+    def of_gaps(value: Callable[[Gap], Any], kind: Any) -> Any:
+        return places.at_heads(pa.array([None if each is None else value(each) for each in gaps], kind))
 
-    lsn = spread(rows.lsns, pa.int64())
-    keys = rows.keys
-    transactions = pa.nulls(count, pa.int64())
-    if transaction_ids and any(rows.keys):
-        transactions = pa.array(map(transaction_of, keys), pa.int64())
-    columns = {
-        "log_id": pa.repeat(pa.scalar(log, pa.int64()), count),
-        "log_group": pa.repeat(pa.scalar(name, pa.string()), count),
+    payload = pa.array(rows.payloads, pa.large_binary())
+    key = pa.array(rows.keys, pa.large_binary()) if rows.has_keys else pa.nulls(places.rows, pa.large_binary())
+    lsn = places.spread(pa.array([None if each is None else each.lsn for each in entries], pa.int64()))
+    stamps = places.spread(pa.array([None if each is None else each.timestamp for each in entries], pa.int64()))
+    heads = {
         "lsn": lsn,
-        "epoch": compute.shift_right(lsn, 32).cast(pa.int32()),
-        "esn": compute.bit_wise_and(lsn, int(ESN_MAX)),
-        "batch_offset": pa.array(rows.offsets, pa.int32()),
-        "timestamp": spread(rows.timestamps, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-        "key": pa.array(keys, pa.large_binary()),
-        "payload": pa.array(rows.payloads, pa.large_binary()),
-        "record_type": pa.array(rows.types, pa.string()),
-        "gap_type": at_heads({row: gap.kind.name for row, gap in rows.gaps.items()}, pa.string()),
-        "gap_lo": at_heads({row: int(gap.lo) for row, gap in rows.gaps.items()}, pa.int64()),
-        "gap_hi": at_heads({row: int(gap.hi) for row, gap in rows.gaps.items()}, pa.int64()),
-        "gap_authoritative": at_heads(
-            {row: gap.loss.authoritative for row, gap in rows.gaps.items() if gap.loss is not None}, pa.bool_()
+        "timestamp": stamps.cast(pa.timestamp("us", tz="UTC")),
+        "key": key,
+        "payload": payload,
+        "record_type": places.types(payload, entries),
+        "gap_type": of_gaps(lambda gap: gap.kind.name, pa.string()),
+        "gap_lo": of_gaps(lambda gap: int(gap.lo), pa.int64()),
+        "gap_hi": of_gaps(lambda gap: int(gap.hi), pa.int64()),
+        "gap_authoritative": places.at_heads(
+            pa.array([None if loss is None else loss.authoritative for loss in losses], pa.bool_())
         ),
-        "gap_shards": at_heads(
-            {row: list(map(int, gap.loss.shards)) for row, gap in rows.gaps.items() if gap.loss is not None},
-            pa.list_(pa.int64()),
+        "gap_shards": places.at_heads(
+            pa.array([None if loss is None else list(map(int, loss.shards)) for loss in losses], pa.list_(pa.int64()))
         ),
-        "transaction_id": transactions,
         "payload_crc": pa.array(rows.checksums, pa.int64()),
-        "entry_records": at_heads({row: len(entry.records) for row, entry in rows.entries.items()}, pa.int64()),
-        "entry_flags": at_heads({row: entry.flags for row, entry in rows.entries.items()}, pa.int64()),
-        "entry_bytes": at_heads({row: entry.size for row, entry in rows.entries.items()}, pa.int64()),
-        "entry_crc": at_heads({row: entry.crc for row, entry in rows.entries.items()}, pa.int64()),
-        "entry_extensions": at_heads({row: entry.extensions for row, entry in rows.entries.items()}, pa.large_binary()),
-        "entry_digest": at_heads(rows.digests, pa.int64()),
+        "entry_records": of_entries(lambda entry: len(entry.records), pa.int64()),
+        "entry_flags": of_entries(lambda entry: entry.flags, pa.int64()),
+        "entry_bytes": of_entries(lambda entry: entry.size, pa.int64()),
+        "entry_crc": of_entries(lambda entry: entry.crc, pa.int64()),
+        "entry_extensions": of_entries(lambda entry: entry.extensions, pa.large_binary()),
+        "entry_digest": places.at_heads(pa.array(digests, pa.int64())),
     }
+    columns = heads | _following(places, entries, lsn, rows.keys, log=log, name=name, transaction_ids=transaction_ids)
     shape = shape or schema()
     return pa.RecordBatch.from_arrays([columns[field.name] for field in shape], schema=shape)
+
+
+def _following(
+    places: _Places,
+    entries: Sequence[UnpackedEntry | None],
+    lsn: Any,
+    keys: Sequence[bytes | None],
+    *,
+    log: int,
+    name: str,
+    transaction_ids: bool,
+) -> dict[str, Any]:
+    """The columns that follow from others."""
+    pa, compute = arrow(), arrow("compute")
+    transactions = pa.nulls(places.rows, pa.int64())
+    if transaction_ids and keys:
+        transactions = pa.array(map(transaction_of, keys), pa.int64())
+    return {
+        "log_id": pa.repeat(pa.scalar(log, pa.int64()), places.rows),
+        "log_group": pa.repeat(pa.scalar(name, pa.string()), places.rows),
+        "epoch": compute.shift_right(lsn, 32).cast(pa.int32()),
+        "esn": compute.bit_wise_and(lsn, int(ESN_MAX)),
+        "batch_offset": places.offsets(entries),
+        "transaction_id": transactions,
+    }
+
+
+def check_following(
+    table: Any, items: Sequence[UnpackedItem], *, log: int, name: str, transaction_ids: bool, what: str
+) -> None:
+    """Compare the columns that only others read with what follows from the entries and gaps in the same rows.
+
+    Raises:
+        ColdCopyError: BADPAYLOAD.
+    """
+    pa = arrow()
+    entries = [item if type(item) is UnpackedEntry else None for item in items]
+    places = _Places(list(accumulate(max(1, 1 if entry is None else len(entry.records)) for entry in entries)))
+    lsn = places.spread(pa.array([None if each is None else each.lsn for each in entries], pa.int64()))
+    stamps = places.spread(pa.array([None if each is None else each.timestamp for each in entries], pa.int64()))
+    keys: list[bytes | None] = []
+    if table.column("key").null_count != table.num_rows:
+        keys = table.column("key").to_pylist()
+    expected = {"lsn": lsn, "timestamp": stamps.cast(pa.timestamp("us", tz="UTC"))}
+    expected |= _following(places, entries, lsn, keys, log=log, name=name, transaction_ids=transaction_ids)
+    for column, values in expected.items():
+        if not pa.chunked_array([values]).equals(table.column(column)):
+            raise damaged(what, f"column {column} does not have the values that follow from others")
+
+
+class _Places:
+    """Which rows an item has: a row for each record of an entry, one for an entry without records, and for a gap."""
+
+    def __init__(self, ends: list[int]) -> None:
+        """
+        Args:
+            ends: for each item, the row behind its last.
+        """
+        pa, compute = arrow(), arrow("compute")
+        self.rows = ends[-1] if ends else 0
+        self._ends = pa.array(ends, pa.int32())
+        numbers = pa.arange(0, self.rows)
+        self._offsets = compute.subtract(numbers, self.spread(pa.array([0, *ends[:-1]] if ends else [], pa.int64())))
+        items = self.spread(pa.arange(0, len(ends)))
+        self._heads = compute.if_else(compute.equal(self._offsets, 0), items, pa.scalar(None, pa.int64()))
+
+    def spread(self, values: Any) -> Any:
+        """A value of each item, in all of its rows."""
+        pa = arrow()
+        if not len(values):
+            return values
+        return arrow("compute").run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, values))
+
+    def at_heads(self, values: Any) -> Any:
+        """A value of each item, in its first row; null in the others."""
+        if values.null_count == len(values):
+            return arrow().nulls(self.rows, values.type)
+        return values.take(self._heads)
+
+    def types(self, payload: Any, entries: Sequence[UnpackedEntry | None]) -> Any:
+        """Of each row."""
+        pa, compute = arrow(), arrow("compute")
+        without = [GAP if entry is None else CORRUPT if entry.records else EMPTY for entry in entries]
+        return compute.if_else(
+            compute.is_valid(payload), pa.scalar(RECORD, pa.string()), self.spread(pa.array(without, pa.string()))
+        )
+
+    def offsets(self, entries: Sequence[UnpackedEntry | None]) -> Any:
+        """The number of each record within its entry."""
+        pa, compute = arrow(), arrow("compute")
+        has = self.spread(pa.array([entry is not None and bool(entry.records) for entry in entries], pa.bool_()))
+        return compute.if_else(has, self._offsets, pa.scalar(None, pa.int64())).cast(pa.int32())
 
 
 def transaction_of(key: bytes | None) -> int | None:
@@ -167,49 +256,44 @@ class _Rows:
         self.payloads: list[bytes | None] = []
         self.checksums: list[int | None] = []
         self.keys: list[bytes | None] = []
-        self.offsets: list[int | None] = []
-        self.types: list[str] = []
-        # a value for each item
+        """Empty while no record has one."""
+        # one for each item
         self.ends: list[int] = []
-        self.lsns: list[int | None] = []
-        self.timestamps: list[int | None] = []
-        # by the first row of the item
-        self.entries: dict[int, UnpackedEntry] = {}
-        self.digests: dict[int, int] = {}
-        self.gaps: dict[int, Gap] = {}
+        self.entries: list[UnpackedEntry | None] = []
+        self.digests: list[int | None] = []
+        self.gaps: list[Gap | None] = []
+
+    @property
+    def has_keys(self) -> bool:
+        """Some record has a key."""
+        return bool(self.keys)
 
     def add_entry(self, log: int, entry: UnpackedEntry) -> None:
-        row, records = len(self.payloads), entry.records
         checksums = entry.record_checksums()
-        self.entries[row] = entry
-        self.digests[row] = entry.digest(log, checksums)
-        if records:
-            self.payloads += records
-            self.checksums += checksums
-            self.keys += entry.keys or [None] * len(records)
-            self.offsets += range(len(records))
-            if None in records:
-                self.types += [CORRUPT if record is None else RECORD for record in records]
-            else:
-                self.types += [RECORD] * len(records)
-        else:
-            self._add_bare(EMPTY)
-        self._end(entry.lsn, entry.timestamp)
+        digest = entry.digest(log, checksums)
+        if entry.keys is not None and not self.keys:
+            self.keys += [None] * len(self.payloads)
+        count = len(self.payloads)
+        self.payloads += entry.records or [None]
+        self.checksums += checksums or [None]
+        if entry.keys is not None:
+            self.keys += entry.keys
+        elif self.keys:
+            self.keys += [None] * (len(self.payloads) - count)
+        self._end(entry, digest, None)
 
     def add_gap(self, gap: Gap) -> None:
-        self.gaps[len(self.payloads)] = gap
-        self._add_bare(GAP)
-        self._end(None, None)
+        self.payloads.append(None)
+        self.checksums.append(None)
+        if self.keys:
+            self.keys.append(None)
+        self._end(None, None, gap)
 
-    def _add_bare(self, kind: str) -> None:
-        for column in (self.payloads, self.checksums, self.keys, self.offsets):
-            column.append(None)
-        self.types.append(kind)
-
-    def _end(self, lsn: int | None, timestamp: int | None) -> None:
+    def _end(self, entry: UnpackedEntry | None, digest: int | None, gap: Gap | None) -> None:
         self.ends.append(len(self.payloads))
-        self.lsns.append(lsn)
-        self.timestamps.append(timestamp)
+        self.entries.append(entry)
+        self.digests.append(digest)
+        self.gaps.append(gap)
 
 
 def decode_rows(table: Any, *, log: int, what: str) -> list[UnpackedItem]:
@@ -240,61 +324,51 @@ def decode_rows(table: Any, *, log: int, what: str) -> list[UnpackedItem]:
         taken: list[Any] = values.to_pylist()
         return taken
 
-    payloads: list[bytes | None] = column("payload").to_pylist()
-    said: list[int | None] = column("payload_crc").to_pylist()
-    found = (
-        list(map(crc32c, payloads))
-        if None not in payloads
-        else [None if each is None else crc32c(each) for each in payloads]
-    )
+    payload = column("payload")
+    payloads: list[bytes | None] = payload.to_pylist()
+    if payload.null_count:
+        checksums: list[int | None] = [None if each is None else crc32c(each) for each in payloads]
+    else:
+        checksums = list(map(crc32c, payloads))
+    if not pa.array(checksums, pa.int64()).equals(column("payload_crc")):
+        raise damaged(what, "a record does not have its checksum")
     keys: list[bytes | None] | None = None
     if column("key").null_count != count:
         keys = column("key").to_pylist()
-    types: list[str] = column("record_type").to_pylist()
-    heading = [at_heads(name) for name in NEEDED if name not in ("payload", "payload_crc", "key")]
-    names = [name for name in NEEDED if name not in ("payload", "payload_crc", "key")]
+    heading = [at_heads(name) for name in _HEADING]
     items: list[UnpackedItem] = []
+    entries: list[UnpackedEntry | None] = []
+    ends: list[int] = []
     next_row = 0
     for row, values in zip(heads, zip(*heading, strict=True), strict=True):
         if row != next_row:
             raise damaged(what, f"row {next_row} belongs to no entry")
-        fields = dict(zip(names, values, strict=True))
-        if types[row] == GAP:
+        fields = dict(zip(_HEADING, values, strict=True))
+        if fields["record_type"] == GAP:
             items.append(_gap(fields, what))
+            entries.append(None)
             next_row += 1
+            ends.append(next_row)
             continue
         records = fields["entry_records"]
-        needed = [
-            fields[name]
-            for name in (
-                "lsn",
-                "timestamp",
-                "entry_flags",
-                "entry_bytes",
-                "entry_crc",
-                "entry_extensions",
-                "entry_digest",
-            )
-        ]
+        needed = [fields[name] for name in _OF_ENTRIES]
         next_row = row + max(records, 1)
         if records < 0 or next_row > count or None in needed:
             raise damaged(what, f"the entry of row {row} is not whole")
-        lsn, timestamp, flags, size, crc, extensions, digest = needed
-        part = payloads[row : row + records]
         entry_keys = None if keys is None else keys[row : row + records]
-        if entry_keys is not None and not any(key is not None for key in entry_keys):
+        if entry_keys is not None and entry_keys.count(None) == len(entry_keys):
             entry_keys = None
-        entry = UnpackedEntry(lsn, timestamp, flags, size, crc, extensions, part, entry_keys)
-        if found[row : row + records] != said[row : row + records]:
-            raise damaged(what, f"a record of {LSN(lsn)} does not have its checksum")
-        expected = [EMPTY] if not records else [CORRUPT if record is None else RECORD for record in part]
-        if types[row:next_row] != expected:
-            raise damaged(what, f"rows of {LSN(lsn)} are of the wrong type")
-        if entry.digest(log, said[row : row + records]) != digest:
+        lsn, timestamp, flags, size, crc, extensions, digest = needed
+        entry = UnpackedEntry(lsn, timestamp, flags, size, crc, extensions, payloads[row : row + records], entry_keys)
+        if entry.digest(log, checksums[row : row + records]) != digest:
             raise damaged(what, f"what stands beside the records of {LSN(lsn)} does not have its checksum")
         items.append(entry)
+        entries.append(entry)
+        ends.append(next_row)
     if next_row != count:
         raise damaged(what, f"row {next_row} belongs to no entry")
+    if not _Places(ends).types(payload, entries).equals(column("record_type")):
+        raise damaged(what, "a row is of the wrong type")
     return items
 
 

@@ -11,7 +11,6 @@ from functools import reduce
 from itertools import pairwise
 from operator import add
 from typing import Any, Final
-from uuid import UUID
 
 from client.read.items import Gap, GapKind
 from client.read.proof import Proof
@@ -50,9 +49,16 @@ def check_token(token: str) -> str:
     return token
 
 
-def cluster_name(cluster: bytes | str | UUID) -> str:
-    """A cluster's UUID as it stands in names."""
-    return str(UUID(bytes=cluster) if isinstance(cluster, bytes) else UUID(str(cluster)))
+def cluster_name(cluster: bytes | str) -> str:
+    """A cluster's UUID as it stands in names.
+
+    Raises:
+        ColdCopyError: INVALID_PARAM: it is none.
+    """
+    text = cluster.hex() if isinstance(cluster, bytes) else cluster.lower().replace("-", "")
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise ColdCopyError(Status.INVALID_PARAM, f"{cluster!r} is no UUID of a cluster")
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def log_prefix(cluster: str, log: int) -> str:
