@@ -205,7 +205,7 @@ async def append_again(reader: ColdReader, client: Client, log: int | str) -> Ap
         ColdCopyError: NOTEMPTY: something is in the log; what a `ColdReader` raises.
         LogDeviceError: as appends. Then the log holds a part: take another one for the next try.
     """
-    if await client.tail_lsn(log):
+    if (await client.head(log)).lsn is not None:
         raise ColdCopyError(Status.NOTEMPTY, f"log {log} holds records: append into an empty one", maybe_applied=False)
     done = AppendedAgain()
     async with client.buffered_writer() as writer:
