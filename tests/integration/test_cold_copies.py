@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import sys
 import textwrap
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -374,7 +375,7 @@ async def test_a_store_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 # A copier that is killed
 
 _COPIER = """
-import asyncio, os, signal, sys
+import asyncio, json, os, signal, sys
 from client.client import Client
 from streams.cold.copier import copy_range
 from streams.cold.cutting import CutLimits
@@ -390,21 +391,37 @@ async def main(config, url, last, at, token):
     async with Client(config) as client:
         store = ColdStore(url, on_step=on_step)
         await copy_range(client, store, 1, 1, last, token=token, limits=CutLimits(60_000, 100_000, 5_000))
-    print(steps)
+    return steps
 
-config, url, last, at, token = sys.argv[1:]
-asyncio.run(main(config, url, int(last), int(at), token))
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os._exit(asyncio.run(main(*json.loads(line))))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-async def copy_in_a_process(config: str, url: str, last: int, at: int, token: str) -> tuple[int, bytes]:
+@contextlib.asynccontextmanager
+async def copiers(config: str, url: str, last: int) -> AsyncIterator[Callable[[int, str], Awaitable[int]]]:
+    """Starts copiers that end themselves by SIGKILL after so many steps (0: never), under a token: each is a process. Gives the exit status, which is the
+    number of steps of one that was not killed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _COPIER, config, url, str(int(last)), str(at), token,
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+        sys.executable, "-W", "ignore", "-c", _COPIER,
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
-    out, _ = await asyncio.wait_for(process.communicate(), 120)
-    assert process.returncode is not None
-    return process.returncode, out
+    assert process.stdin is not None
+    assert process.stdout is not None
+    to, out = process.stdin, process.stdout
+
+    async def copy(at: int, token: str) -> int:
+        to.write(json.dumps([config, url, int(last), at, token]).encode() + b"\n")
+        return int(await asyncio.wait_for(out.readline(), 120))
+
+    try:
+        yield copy
+    finally:
+        to.close()
+        await process.wait()
 
 
 async def test_a_copier_that_is_killed_at_any_step_leaves_nothing_that_counts(url: str) -> None:
@@ -414,26 +431,23 @@ async def test_a_copier_that_is_killed_at_any_step_leaves_nothing_that_counts(ur
         _, proof = await read_all(client.reader(1, until=tail))
         committed = [await copy_range(client, store, 1, 1, tail - 20, token="committed", limits=SMALL)]
         needed = store.objects()
-        status, out = await copy_in_a_process(cluster.config_file, url, tail, 0, "whole")
-        assert status == 0
-        steps = int(out)
-        assert steps > 10
-        assert len(sweep(store, committed[0].cluster, 1, committed)) > 2
-        assert store.objects() == needed
-
-        for at in range(1, steps + 1):
-            token = f"try{at}"
-            status, _ = await copy_in_a_process(cluster.config_file, url, tail, at, token)
-            assert status == -signal.SIGKILL
-            # what can be listed is true: what is committed, and what was verified to its end
-            for held in read_catalogue(store).logs:
-                assert await verify_copies(store, held.copies) == []
-            assert sweep(store, committed[0].cluster, 1, committed, [token]) == [], "the attempt may still be going on"
-            removed = sweep(store, committed[0].cluster, 1, committed, dry_run=True)
-            assert sweep(store, committed[0].cluster, 1, committed) == removed
+        async with copiers(cluster.config_file, url, tail) as copy_in_a_process:
+            steps = await copy_in_a_process(0, "whole")
+            assert steps > 10
+            assert len(sweep(store, committed[0].cluster, 1, committed)) > 2
             assert store.objects() == needed
-        # somebody else copies the range, over what the last one left
-        await copy_in_a_process(cluster.config_file, url, tail, steps // 2, "last")
+            for at in range(1, steps + 1):
+                token = f"try{at}"
+                assert await copy_in_a_process(at, token) == -signal.SIGKILL
+                # what can be listed is true: what is committed, and what was verified to its end
+                for held in read_catalogue(store).logs:
+                    assert await verify_copies(store, held.copies) == []
+                assert sweep(store, committed[0].cluster, 1, committed, [token]) == [], "the attempt may still go on"
+                removed = sweep(store, committed[0].cluster, 1, committed, dry_run=True)
+                assert sweep(store, committed[0].cluster, 1, committed) == removed
+                assert store.objects() == needed
+            # somebody else copies the range, over what the last one left
+            assert await copy_in_a_process(steps // 2, "last") == -signal.SIGKILL
         copy = await copy_range(client, store, 1, 1, tail, token="last", limits=SMALL)
         assert verify_copy(store, copy) == proof
         sweep(store, copy.cluster, 1, [copy])
