@@ -76,6 +76,13 @@ def flag_argument(name: str, value: Any) -> bool:
     return value
 
 
+def atomic_argument(atomic: Any, expect: Any) -> bool:
+    """Whether records are an atomic batch. Only of one can the predecessor be told: others may be spread over entries."""
+    if not flag_argument("atomic", atomic) and expect is not None:
+        raise _refusal("expect of many records goes with atomic=True: without it they need not follow each other")
+    return bool(atomic)
+
+
 def count_argument(name: str, value: Any) -> int:
     """A number of things, 1 at least."""
     if not is_integer(value) or value < 1:

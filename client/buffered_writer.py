@@ -6,8 +6,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from client.arguments import flag_argument, key_argument, keys_argument, payload_argument, payloads_argument
-from client.guard_arguments import guard_argument, guards_argument, transaction_key
+from client.arguments import (
+    atomic_argument,
+    flag_argument,
+    key_argument,
+    keys_argument,
+    payload_argument,
+    payloads_argument,
+)
+from client.guard_arguments import batch_keys, guard_argument, guards_argument, transaction_key
 from client.guards import AppendGuard, Position
 from client.metrics import WriterMetrics
 from client.public_names import PublicNames
@@ -181,7 +188,9 @@ class BufferedWriter(PublicNames):
         keys: Iterable[bytes | None] | None = None,
         synced: bool = False,
         txids: Iterable[int] | None = None,
+        expect: Position | None = None,
         fence: int | None = None,
+        atomic: bool = False,
     ) -> Awaitable[Receipts]:
         """Append records; one awaitable for all their receipts. All are taken, or none.
 
@@ -193,7 +202,9 @@ class BufferedWriter(PublicNames):
             keys: their keys, one each, None for one without; None: no record has one.
             synced: as `append`, of all of them.
             txids: their transaction ids, one each, none below the one before; instead of keys.
+            expect: with `atomic`: position of the record that must be the last of the log.
             fence: the caller's fence token.
+            atomic: as with `Client.append_many`: readers see all of these records or none.
 
         Raises:
             LogDeviceError: as `append`.
@@ -205,15 +216,12 @@ class BufferedWriter(PublicNames):
             self._wake()
         known: Any = log if type(log) is int else self._shell.log_id(log)
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
-        if txids is not None or fence is not None:
+        if txids is not None or fence is not None or expect is not None or atomic is not False:
+            atomic = atomic_argument(atomic, expect)
             records = payloads_argument(records)
-            guards = guards_argument(txids, fence, len(records))
-            assert guards is not None
-            known_keys = keys_argument(keys, len(records)) if keys is not None else None
-            if txids is not None and known_keys is not None:
-                raise LogDeviceError(Status.INVALID_PARAM, "records have keys or txids: a transaction id is the key")
-            found = guards.keys() if txids is not None else known_keys
-            streams.append_many(known, records, future, self._now(), found, synced=synced, guards=guards)
+            guards = guards_argument(txids, fence, len(records), expect, streams.new_append_id())
+            found = batch_keys(guards, keys_argument(keys, len(records)))
+            streams.append_many(known, records, future, self._now(), found, synced=synced, guards=guards, atomic=atomic)
             return future  # type: ignore[no-any-return]
         if keys is not None:
             records = payloads_argument(records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,18 +13,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from client.append.many import ManyRecords
 from client.arguments import (
+    atomic_argument,
     check_reader_options,
     flag_argument,
     key_argument,
+    keys_argument,
     log_argument,
     payload_argument,
+    payloads_argument,
     timeout_argument,
     writer_options,
 )
 from client.buffered_writer import BufferedWriter
 from client.connectivity import Connectivity
-from client.guard_arguments import guard_argument, number_argument, transaction_key
+from client.guard_arguments import batch_keys, guard_argument, guards_argument, number_argument, transaction_key
 from client.guards import AppendGuard, Position
 from client.links import Links
 from client.log_tree.client_log_tree import ClientLogTree
@@ -38,7 +42,7 @@ from client.questions import LogQuestions
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
 from client.reader import READER_OPTIONS, Reader
-from client.receipt import Receipt
+from client.receipt import Receipt, Receipts
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings, split_section
 from client.sockets import SocketNetwork
@@ -486,6 +490,66 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         if txid is not None or expect is not None or fence is not None:
             guard = guard_argument(txid, expect, fence, self._new_id())
         return self._append(log, payload, timeout, key, synced, guard)
+
+    def append_many(
+        self,
+        log: int | str,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        timeout: float | None = None,
+        synced: bool = False,
+        txids: Iterable[int] | None = None,
+        expect: Position | None = None,
+        fence: int | None = None,
+        atomic: bool = False,
+    ) -> Awaitable[Receipts]:
+        """Append records; awaitable for the receipts of all of them.
+
+        Without `atomic` each is appended by itself, as by `append`: some may be stored, and others not. `buffered_writer` is faster and repeats what
+        failed. An atomic batch is one entry, with one LSN: readers see all of its records or none, whatever fails on the way. A reader hands them out
+        together when its `max_records` are not fewer.
+
+        Args:
+            log: id or path.
+            payloads: the records.
+            keys: their keys, one each, None for one without; None: no record has one.
+            timeout, synced, fence: as in `append`.
+            txids: their transaction ids, one each, none below the one before; instead of keys.
+            expect: with `atomic`: position of the record that must be the last of the log. The batch is then repeated until its outcome is known.
+            atomic: one entry holds all of them. It takes 65,536 records and the log's `max_payload_bytes` at most, 6 bytes a record included; what is
+                larger is refused, never split.
+
+        Raises:
+            GuardError: when awaited, as with `append`, of an atomic batch; otherwise a LogDeviceError of that status.
+            LogDeviceError: as `append`; TOOBIG of an atomic batch at once. Without `atomic` the error says how many failed, and `maybe_applied`
+                also when others are stored.
+        """
+        atomic = atomic_argument(atomic, expect)
+        records = payloads_argument(payloads)
+        guards = guards_argument(txids, fence, len(records), expect, self._new_id())
+        many = ManyRecords(records, batch_keys(guards, keys_argument(keys, len(records))), guards, atomic=atomic)
+        return self._append_many(log, many, timeout, flag_argument("synced", synced))
+
+    def _append_many(
+        self, log: int | str, many: ManyRecords, timeout: float | None, synced: bool
+    ) -> Awaitable[Receipts]:
+        future, timeout_us = self.future(), timeout_argument(timeout)
+        try:
+            log_id = self.log_id(log)
+        except LogDeviceError as error:
+            if not self._may_be_made(log, error):
+                raise
+            return self.loop.create_task(self._append_many_when_known(log, many, timeout, synced))
+        self._named.clear()  # nothing may be put before these records any more
+        many.append(self.session, log_id, future, timeout_us, synced=synced)
+        self.wake()
+        return future
+
+    async def _append_many_when_known(
+        self, log: int | str, many: ManyRecords, timeout: float | None, synced: bool
+    ) -> Receipts:
+        return await self._append_many(await self.known_log(log, timeout), many, timeout, synced)
 
     def raise_fence(
         self,

@@ -78,19 +78,33 @@ def transaction_key(guard: AppendGuard, key: bytes | None) -> bytes | None:
     return key_of_transaction(guard.first)
 
 
-def guards_argument(txids: Any, fence: Any, records: int) -> Guards | None:
-    """Of the records of one `append_many`; None: none is guarded.
+def guards_argument(txids: Any, fence: Any, records: int, expect: Any = None, new_id: int = 0) -> Guards | None:
+    """Of the records of one `append_many`; None: none is guarded. `expect`: of an atomic batch, which gets `new_id`.
 
     Raises:
         LogDeviceError: INVALID_PARAM.
     """
-    if txids is None and fence is None:
+    if txids is None and fence is None and expect is None:
         return None
     token = 0 if fence is None else number_argument("fence", fence)
+    expected = None if expect is None else position_argument(expect)
+    append_id = 0 if expected is None else new_id
     if txids is None:
-        return Guards(None, token)
+        return Guards(None, token, expected, append_id)
     numbers = [number_argument(f"txid {index}", txid) for index, txid in enumerate(txids)]
     if len(numbers) != records or any(two < one for one, two in itertools.pairwise(numbers)):
         text = f"{len(numbers)} txids for {records} records: give one for each, none below the one before it"
         raise LogDeviceError(Status.INVALID_PARAM, text)
-    return Guards(numbers, token)
+    return Guards(numbers, token, expected, append_id)
+
+
+def batch_keys(guards: Guards | None, keys: list[bytes | None] | None) -> list[bytes | None] | None:
+    """The keys of the records of one `append_many`: those given, or their transaction ids.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: both were given.
+    """
+    numbers = None if guards is None else guards.keys()
+    if numbers is not None and keys is not None:
+        raise LogDeviceError(Status.INVALID_PARAM, "records have keys or txids: a transaction id is the key")
+    return keys if numbers is None else numbers

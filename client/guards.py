@@ -139,18 +139,24 @@ def key_of_transaction(txid: int) -> bytes:
 class Guards:
     """What the records of one `append_many` ask."""
 
-    __slots__ = ("_token", "_txids")
+    __slots__ = ("_expected", "_id", "_token", "_txids")
 
-    def __init__(self, txids: Sequence[int] | None, token: int) -> None:
+    def __init__(
+        self, txids: Sequence[int] | None, token: int, expected: Position | None = None, append_id: int = 0
+    ) -> None:
+        """`expected`: of an atomic batch, with an id of its own."""
         self._txids = txids
         self._token = token
+        self._expected = expected
+        self._id = append_id
 
     def part(self, start: int, stop: int) -> AppendGuard:
         """Of a frame that holds the records from `start` on, before `stop`."""
-        flags = _FENCE if self._token else 0
-        if self._txids is None:
-            return AppendGuard(flags, token=self._token)
-        return AppendGuard(flags | _TRANSACTION, self._txids[start], self._txids[stop - 1], token=self._token)
+        flags = (_FENCE if self._token else 0) | (0 if self._expected is None else _EXPECT)
+        first = last = 0
+        if self._txids is not None:
+            flags, first, last = flags | _TRANSACTION, self._txids[start], self._txids[stop - 1]
+        return AppendGuard(flags, first, last, self._expected or START, self._token, self._id)
 
     def keys(self) -> list[bytes | None] | None:
         """The keys of the records; None: they have no transaction ids."""

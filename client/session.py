@@ -6,12 +6,13 @@ live beside it: they take `links`, `timers`, `rng`, `ids` and `routes` from here
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
 from client.append.append_request import AppendRequests
+from client.append.many import check_atomic
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import NoAnswer, SeqStateRequests
@@ -272,15 +273,43 @@ class ClientSession:
         """
         attributes = self.routes.config.log(log)
         if attributes is None:
-            status = Status.NOTFOUND if self.routes.config.is_absent(log) else Status.AGAIN
-            raise LogDeviceError(status, f"there is no log {log}, as far as this client knows")
+            raise self._no_log(log)
+        longest = attributes.max_payload_bytes
         size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
-        if size > attributes.max_payload_bytes:
-            raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {attributes.max_payload_bytes}")
+        if size > longest:
+            raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {longest}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        return self.appends.append(
-            log, payload, promise, attributes.max_payload_bytes, timeout, key, synced=synced, guard=guard
-        )
+        return self.appends.append(log, payload, promise, longest, timeout, key, synced=synced, guard=guard)
+
+    def append_batch(
+        self,
+        log: LogId,
+        payloads: Sequence[bytes],
+        promise: Promise,
+        timeout_us: int | None = None,
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        synced: bool = False,
+        guard: AppendGuard | None = None,
+    ) -> None:
+        """Append an atomic batch; the promise gets its `Receipts`.
+
+        Args:
+            log, payloads, promise, timeout_us, keys, synced, guard: as `AppendRequests.append_batch`; None: as in `append`.
+        Raises:
+            LogDeviceError: NOTFOUND, TOOBIG; nothing was sent.
+        """
+        attributes = self.routes.config.log(log)
+        if attributes is None:
+            raise self._no_log(log)
+        longest = attributes.max_payload_bytes
+        check_atomic(payloads, keys, longest)
+        timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
+        self.appends.append_batch(log, payloads, promise, longest, timeout, keys, synced=synced, guard=guard)
+
+    def _no_log(self, log: LogId) -> LogDeviceError:
+        status = Status.NOTFOUND if self.routes.config.is_absent(log) else Status.AGAIN
+        return LogDeviceError(status, f"there is no log {log}, as far as this client knows")
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""

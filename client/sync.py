@@ -178,6 +178,37 @@ class SyncClient(PublicNames):
 
         return _background.run(work())
 
+    def append_many(
+        self,
+        log: int | str,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        timeout: float | None = None,
+        synced: bool = False,
+        txids: Iterable[int] | None = None,
+        expect: Position | None = None,
+        fence: int | None = None,
+        atomic: bool = False,
+    ) -> Receipts:
+        """Append records and wait for all their receipts; see `Client.append_many`."""
+        records = payloads_argument(payloads)  # in the caller's thread: an iterator may take its time
+
+        async def work() -> Receipts:
+            return await self._client.append_many(
+                log,
+                records,
+                keys=keys,
+                timeout=timeout,
+                synced=synced,
+                txids=txids,
+                expect=expect,
+                fence=fence,
+                atomic=atomic,
+            )
+
+        return _background.run(work())
+
     def raise_fence(
         self,
         log: int | str,
@@ -384,7 +415,9 @@ class SyncBufferedWriter(PublicNames):
         keys: Iterable[bytes | None] | None = None,
         synced: bool = False,
         txids: Iterable[int] | None = None,
+        expect: Position | None = None,
         fence: int | None = None,
+        atomic: bool = False,
     ) -> Future[Receipts]:
         """Take records; the future's ``result()`` waits for all their receipts."""
         # What a caller's iterator does is done in the caller's thread: it may take its time.
@@ -392,7 +425,9 @@ class SyncBufferedWriter(PublicNames):
         known = None if keys is None else list(keys)
         numbers = None if txids is None else list(txids)
         return self._take(
-            lambda: self._writer.append_many(log, records, keys=known, synced=synced, txids=numbers, fence=fence)
+            lambda: self._writer.append_many(
+                log, records, keys=known, synced=synced, txids=numbers, expect=expect, fence=fence, atomic=atomic
+            )
         )
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:

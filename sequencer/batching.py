@@ -72,8 +72,9 @@ def compression_of(log: LogId, attributes: LogAttributes) -> Compression:
 
 
 def is_split(frame: Frame) -> bool:
-    """Whether a frame of a log without batching must be taken apart. A write stream's frame is kept whole: its writer finds it again by its number."""
-    return bool(frame.flags & _BATCH) and not frame.flags & _STREAM
+    """Whether a frame of a log without batching must be taken apart. A write stream's frame is kept whole: its writer finds it again by its number.
+    So is an atomic batch: readers must see all of it or nothing."""
+    return bool(frame.flags & _BATCH) and not (frame.flags & _STREAM or frame.atomic)
 
 
 def split(frame: Frame) -> list[Frame]:

@@ -32,6 +32,7 @@ NOBODY = PeerId(0)
 NO_TIMESTAMP = Timestamp(0)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _SYNC = int(AppendFlags.SYNC)
+_ATOMIC = int(AppendFlags.ATOMIC)
 _STORE_SYNC = int(StoreFlags.SYNC)
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
 _NUMBER_TAKEN = int(AppendedFlags.NUMBER_TAKEN)
@@ -115,6 +116,8 @@ class Frame(Constituent):
     """Write streams and conditional appends only: requests that repeat this frame and wait for its answer."""
     guard: Guard | None = None
     """What it asks of the end of the log."""
+    atomic: bool = False
+    """One entry holds all of its records."""
 
     def repeats_as_stored(self, other: Frame) -> bool:
         """Whether another frame of the same writer and number has the same content, as far as `ContentMark` tells."""
@@ -138,6 +141,8 @@ def frame_of(peer: PeerId, append: Append | GuardedAppend) -> Frame:
         frame = Frame(payload, append.records, append.crc, part, NO_WRITER, 0, peer, append.request_id)
     if flags & _SYNC:
         frame.store_flags = _STORE_SYNC
+    if flags & _ATOMIC:
+        frame.atomic = True
     if append.__class__ is GuardedAppend:
         frame.guard = guard_of(append)
     return frame

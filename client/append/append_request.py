@@ -12,7 +12,7 @@ connection breaks, and fails with `maybe_applied`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -20,17 +20,17 @@ from itertools import islice
 from google_crc32c import value as crc32c
 
 from client.append.append_frame import AppendFrame, FrameState
-from client.append.coalescing import cut_frames
+from client.append.coalescing import cut_frames, whole_frame
+from client.append.many import BatchPromise
 from client.append.open_appends import OpenAppends
 from client.append.router import REFUSALS, Router, Routes
-from client.guards import GUARD_REFUSALS, AppendGuard, guard_error
+from client.guards import GUARD_REFUSALS, AnyAppend, AppendGuard, guard_error
 from client.inquiries import Inquiries
 from client.links import Links
 from client.metrics import ClientMetrics
 from client.promise import Promise, break_
 from client.receipt import Receipt, receipts
 from client.settings import ClientSettings
-from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, Lsn, epoch_of
@@ -50,6 +50,7 @@ from logdevice_py.protocol.requests import Requests
 
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
 _SYNC = int(AppendFlags.SYNC)
+_ATOMIC = int(AppendFlags.ATOMIC)
 _ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
 _PROBES_MAX = 1000
 _WAITING_MAX = 1000
@@ -154,27 +155,60 @@ class AppendRequests:
         appends = self._logs.get(log)
         if appends is None:
             appends = self._logs[log] = _LogAppends()
-        if not appends.open:
+        if guard is not None:
+            taken = self._open_alone(log, appends, payload_max, timeout_us)
+            taken.guard = guard
+        elif not appends.open:
             self.dirty.append(log)
             taken = OpenAppends(payload_max, timeout_us)
             appends.open.append(taken)
         else:
             taken = appends.open[-1]
-            if (
-                guard is not None
-                or taken.guard is not None
-                or abs(timeout_us - taken.timeout_us) > self._settings.sweep_us
-            ):
+            if taken.alone or abs(timeout_us - taken.timeout_us) > self._settings.sweep_us:
                 self.named.clear()  # nothing may be put before this record any more
                 taken = OpenAppends(payload_max, timeout_us)
                 appends.open.append(taken)
-        taken.guard = guard
         if key is not None:
             taken.keys[len(taken.payloads)] = key
         if synced:
             taken.synced.append(len(taken.payloads))
         taken.payloads.append(payload)
         taken.promises.append(promise)
+        return taken
+
+    def append_batch(
+        self,
+        log: LogId,
+        payloads: Sequence[bytes],
+        promise: Promise,
+        payload_max: int,
+        timeout_us: int,
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        synced: bool = False,
+        guard: AppendGuard | None = None,
+    ) -> None:
+        """Take an atomic batch that the log takes; the promise gets its `Receipts`. Arguments as with `append`; there are keys for all or none."""
+        appends = self._logs.get(log)
+        if appends is None:
+            appends = self._logs[log] = _LogAppends()
+        taken = self._open_alone(log, appends, payload_max, timeout_us)
+        taken.guard, taken.atomic = guard, True
+        if keys is not None:
+            taken.keys = {at: key for at, key in enumerate(keys) if key is not None}
+        if synced:
+            taken.synced.append(0)
+        taken.payloads.extend(payloads)
+        taken.promises.append(BatchPromise(promise, len(payloads)))
+
+    def _open_alone(self, log: LogId, appends: _LogAppends, payload_max: int, timeout_us: int) -> OpenAppends:
+        if appends.open:
+            self.named.clear()  # nothing may be put before this record any more
+        else:
+            self.dirty.append(log)
+        taken = OpenAppends(payload_max, timeout_us)
+        taken.alone = True
+        appends.open.append(taken)
         return taken
 
     def on_turn_end(self, now: Micros) -> None:
@@ -186,14 +220,14 @@ class AppendRequests:
             attributes = self._routes.config.log(log)
             batching = attributes is None or attributes.sequencer_batching
             busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
-            if busy and all(taken.guard is None for taken in appends.open) and self._wait(appends.open[0], now):
+            if busy and not any(taken.alone for taken in appends.open) and self._wait(appends.open[0], now):
                 self.dirty.append(log)
                 continue
             opened, appends.open = appends.open, []
             for taken in opened:
                 promises, deadline = taken.promises, now + taken.timeout_us
-                if taken.guard is not None:
-                    self._start_guarded(log, appends, taken, attributes, now)
+                if taken.alone:
+                    self._start_alone(log, appends, taken, now)
                     continue
                 payload_max = taken.payload_max if attributes is None else attributes.max_payload_bytes
                 for first, last, payload, crc, flags in cut_frames(
@@ -222,26 +256,38 @@ class AppendRequests:
                         self._start(frame, now)
         self._arm(now)
 
-    def _start_guarded(
-        self, log: LogId, appends: _LogAppends, taken: OpenAppends, attributes: LogAttributes | None, now: Micros
-    ) -> None:
+    def _start_alone(self, log: LogId, appends: _LogAppends, taken: OpenAppends, now: Micros) -> None:
         guard = taken.guard
-        assert guard is not None
-        payload_max = taken.payload_max if attributes is None else attributes.max_payload_bytes
         records, payload, crc, flags = 0, b"", crc32c(b""), 0
-        if not guard.control:
-            ((_, records, payload, crc, flags),) = cut_frames(
-                taken.payloads, self._settings, payload_max, batching=False, keys=taken.keys
+        if guard is None or not guard.control:
+            _, records, payload, crc, flags = whole_frame(taken.payloads, 0, len(taken.payloads), taken.keys)
+        flags |= (_ATOMIC if taken.atomic else 0) | (_SYNC if taken.synced else 0)
+        request_id, epoch = next(self._ids), self._routes.epoch(log)
+        message: AnyAppend
+        if guard is None:
+            message = Append(
+                request_id=request_id,
+                log=log,
+                flags=flags,
+                records=records,
+                crc=crc,
+                seen_epoch=epoch,
+                previous_lsn=Lsn(0),
+                writer=b"",
+                sequence=0,
+                stream_epoch=epoch_of(0),
+                payload=payload,
             )
-        message = guard.message(
-            request_id=next(self._ids),
-            log=log,
-            flags=flags | _SYNC if taken.asks_for_sync(0, 1) else flags,
-            records=records,
-            crc=crc,
-            seen_epoch=self._routes.epoch(log),
-            payload=payload,
-        )
+        else:
+            message = guard.message(
+                request_id=request_id,
+                log=log,
+                flags=flags,
+                records=records,
+                crc=crc,
+                seen_epoch=epoch,
+                payload=payload,
+            )
         frame = AppendFrame(message, taken.promises, now, now + taken.timeout_us)
         frame.guard = guard
         self._frames[message.request_id] = frame
@@ -454,6 +500,10 @@ class AppendRequests:
     def _acknowledge_split(self, frame: AppendFrame, answer: Appended) -> None:
         """Each record got an LSN of its own, whatever this client's cluster file says of batching."""
         records = frame.message.records
+        if frame.message.flags & _ATOMIC:
+            detail = "the node knows no atomic batches: each record has an LSN of its own, and readers may see some without the others"
+            self._fail(frame, Status.PROTO, maybe_applied=True, detail=detail)
+            return
         if sum(run.records for run in answer.split) != records or epoch_of(answer.lsn + records - 1) != epoch_of(
             answer.lsn
         ):

@@ -42,14 +42,14 @@ def cut_frames(
         length = len(payload) + (len(keys[index]) + KEY_OVERHEAD if index in keys else 0)
         taken = length + BYTES_PER_RECORD
         if index > first and (length >= small or size + taken > room or index - first >= RECORDS_PER_ENTRY_MAX):
-            yield _frame(payloads, first, index, keys)
+            yield whole_frame(payloads, first, index, keys)
             first, size = index, 0
         size += taken
         if length >= small:
-            yield _frame(payloads, first, index + 1, keys)
+            yield whole_frame(payloads, first, index + 1, keys)
             first, size = index + 1, 0
     if first < len(payloads):
-        yield _frame(payloads, first, len(payloads), keys)
+        yield whole_frame(payloads, first, len(payloads), keys)
 
 
 def _small_frames(payloads: Sequence[bytes], room: int) -> Iterator[tuple[int, int, bytes, int, int]]:
@@ -59,13 +59,14 @@ def _small_frames(payloads: Sequence[bytes], room: int) -> Iterator[tuple[int, i
     while first < count:
         before = ends[first - 1] if first else 0
         last = min(max(bisect_right(ends, before + room, first), first + 1), first + RECORDS_PER_ENTRY_MAX)
-        yield _frame(payloads, first, last)
+        yield whole_frame(payloads, first, last)
         first = last
 
 
-def _frame(
+def whole_frame(
     payloads: Sequence[bytes], first: int, last: int, keys: Mapping[int, bytes] = _NO_KEYS
 ) -> tuple[int, int, bytes, int, int]:
+    """One frame, as in `cut_frames`, of all records from `first` on, before `last`."""
     flags, payload = 0, payloads[first]
     if last - first > 1:
         flags, payload = _BATCH, encode_batch(payloads if last - first == len(payloads) else payloads[first:last])

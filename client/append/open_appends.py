@@ -16,7 +16,18 @@ class OpenAppends:
     record of a turn.
     """
 
-    __slots__ = ("guard", "keys", "leave_at", "payload_max", "payloads", "promises", "synced", "timeout_us")
+    __slots__ = (
+        "alone",
+        "atomic",
+        "guard",
+        "keys",
+        "leave_at",
+        "payload_max",
+        "payloads",
+        "promises",
+        "synced",
+        "timeout_us",
+    )
 
     def __init__(self, payload_max: int, timeout_us: int) -> None:
         self.payload_max = payload_max
@@ -30,7 +41,11 @@ class OpenAppends:
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
         self.guard: AppendGuard | None = None
-        """Of the only record."""
+        """Of the only record, or atomic batch."""
+        self.alone = False
+        """No other records may join."""
+        self.atomic = False
+        """They are an atomic batch: one frame holds them, and one promise waits for them."""
         self.synced: list[int] = []
         """Indexes of the records that are to be synced whatever the log's durability, in order."""
 

@@ -71,7 +71,8 @@ class ReadyQueue:
         return None
 
     def take(self, records_max: int) -> RecordBatch:
-        """Up to so many records, with the gaps before, between and behind them; fewer when they are very large."""
+        """Up to so many records, with the gaps before, between and behind them; fewer when they are very large. An entry of no more than that is not
+        taken in parts: it may hold atomic batches."""
         batch = RecordBatch(self._log)
         items = self._items
         room = records_max
@@ -85,6 +86,8 @@ class ReadyQueue:
             assert type(head) is Buffered
             header = head.header
             if header.records and (not room or bytes_left <= 0):
+                break
+            if room < header.records <= records_max and not self._partial:
                 break
             records, offset = self._partial or (entry_records(header, head.image), 0)
             part = records if not offset and len(records) <= room else records[offset : offset + room]

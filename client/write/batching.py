@@ -78,6 +78,14 @@ class OpenBatch:
         """A record of this length may join without breaking the limit of an entry."""
         return self._full - self.room + length + BYTES_PER_RECORD + BATCH_OVERHEAD <= self._max or not self.records
 
+    def fits_whole(self, count: int, size: int) -> bool:
+        """Whether so many records of an atomic batch, which take `size` with their keys, may join those that are here."""
+        records = self.records
+        if not records:
+            return True
+        within = self._full - self.room + size + BATCH_OVERHEAD <= self._max
+        return within and len(records) + count <= RECORDS_PER_ENTRY_MAX
+
     def takes(self, guard: AppendGuard | None) -> bool:
         """Whether a record with that guard may share the frame; then the guard is that of both."""
         if not self.records or (guard is None and self.guard is None):
@@ -131,6 +139,20 @@ class OpenBatch:
         self.spans.append(Share(collector, count))
         self.room -= ends[stop - 1] - before
         return count
+
+    def add_whole(
+        self,
+        payloads: Sequence[bytes],
+        size: int,
+        collector: ReceiptCollector,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> None:
+        """Take all records of an atomic batch, which `fits_whole`; they may be more than what is cut otherwise."""
+        if keys is not None:
+            self.keys.update({at: key for at, key in enumerate(keys, len(self.records)) if key is not None})
+        self.records.extend(payloads)
+        self.spans.append(Share(collector, len(payloads)))
+        self.room -= size
 
     def cut(self, sequence: int, now: Micros) -> StreamFrame:
         """The frame of all records taken; the batch is empty afterwards."""

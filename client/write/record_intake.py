@@ -102,6 +102,29 @@ class RecordIntake:
                 self.cut(now)
         self._owner.take(len(payloads), ends[-1] - BYTES_PER_RECORD * len(payloads))
 
+    def append_whole(
+        self,
+        payloads: Sequence[bytes],
+        promise: Promise,
+        now: Micros,
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        synced: bool = False,
+        guards: Guards | None = None,
+    ) -> None:
+        """Take an atomic batch, which an entry can hold: all of it goes into one frame. The promise gets the `Receipts`."""
+        batch, count = self.batch, len(payloads)
+        size = ends_of(payloads, keys)[-1]
+        if not batch.fits_whole(count, size):
+            self.cut(now)
+        if guards is not None or batch.guard is not None:
+            self._guard(None if guards is None else guards.part(0, count), now)
+        batch.add_whole(payloads, size, ReceiptCollector(promise, count), keys)
+        batch.synced = batch.synced or synced
+        self._owner.take(count, size - BYTES_PER_RECORD * count)
+        if batch.full:
+            self.cut(now)
+
     def _guard(self, guard: AppendGuard | None, now: Micros) -> None:
         """The next record has this guard: it may need a frame of its own."""
         if not self.batch.takes(guard):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from client.append.many import check_atomic
 from client.guards import AppendGuard, Guards
 from client.metrics import WriterMetrics
 from client.promise import Promise, break_, keep
@@ -136,8 +137,10 @@ class WriteStreams:
         *,
         synced: bool = False,
         guards: Guards | None = None,
+        atomic: bool = False,
     ) -> None:
-        """Take many records; the promise gets their `Receipts`. They are taken all or none. `synced`, `guards`: as `append`, of all of them.
+        """Take many records; the promise gets their `Receipts`. They are taken all or none. `synced`, `guards`: as `append`, of all of them. `atomic`: one
+        frame holds them all.
 
         Raises:
             LogDeviceError: as `append`.
@@ -150,6 +153,11 @@ class WriteStreams:
             return
         if set(map(type, payloads)) != _BYTES:
             raise LogDeviceError(Status.INVALID_PARAM, "records are bytes")
+        if atomic:
+            check_atomic(payloads, keys, intake.payload_max)
+            self.named.clear()
+            intake.append_whole(payloads, promise, now, keys, synced=synced, guards=guards)
+            return
         longest = max(map(len, payloads))
         if keys is not None:
             longest = KEYS_HEAD + max(

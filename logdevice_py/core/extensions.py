@@ -10,7 +10,7 @@ kind
 2    conditional append: ``u64 its id, u64 LSN, u32 batch offset`` of the record that it expected before it
 ==== ============================================================================================
 
-The principal of a write stream, the key of encrypted bodies and batches that are read whole or not at all get kinds of their own.
+The principal of a write stream and the key of encrypted bodies get kinds of their own.
 """
 
 from __future__ import annotations

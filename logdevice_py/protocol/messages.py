@@ -154,6 +154,7 @@ class AppendFlags(enum.IntFlag):
         64  # with RESUME: refused when a frame of the write stream was taken in this epoch before, or may have been
     )
     SYNC = 128  # acknowledge it once all copies are synced, whatever the log's durability; APPENDED says if they were
+    ATOMIC = 256  # with BATCH: one entry holds all records, also where each should have an LSN of its own
 
 
 @message(MessageType.APPEND)

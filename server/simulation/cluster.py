@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -133,6 +134,7 @@ class SimCluster:
         racks: int = 1,
         durability: str = "sync",
         log_tree: bool = False,
+        attributes: Mapping[str, str | int | bool] | None = None,
         seed: int = 0,
         faults: str | Collection[str] = (),
         fault_interval: float = 0.7,
@@ -146,6 +148,7 @@ class SimCluster:
             racks: nodes are spread over so many racks.
             durability: "sync" or "async".
             log_tree: logs can be made at run time.
+            attributes: further ones of all logs, as in a cluster file.
             seed: of everything that is left to chance.
             faults: kinds of `server.simulation.faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
                 with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
@@ -167,7 +170,13 @@ class SimCluster:
             raise RuntimeError("a SimCluster lives under virtual time: run the application with simulate(...)")
         config = load_cluster(
             _cluster_file(
-                nodes, logs, replicate or f"node:{min(3, nodes)}", racks, durability_argument(durability), log_tree
+                nodes,
+                logs,
+                replicate or f"node:{min(3, nodes)}",
+                racks,
+                durability_argument(durability),
+                log_tree,
+                attributes or {},
             )
         )
         self.rng = random.Random(f"application {seed}")
@@ -411,7 +420,15 @@ def _no_client() -> None:
     """The application's clients are its own."""
 
 
-def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability: Durability, log_tree: bool) -> str:
+def _cluster_file(
+    nodes: int,
+    logs: int,
+    replicate: str,
+    racks: int,
+    durability: Durability,
+    log_tree: bool,
+    attributes: Mapping[str, str | int | bool],
+) -> str:
     lines = [
         'name = "simulation"',
         "version = 1",
@@ -422,6 +439,7 @@ def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability:
         "[defaults]",
         f'replicate = "{replicate}"',
         f'durability = "{durability.name.lower()}"',
+        *(f"{key} = {json.dumps(value)}" for key, value in attributes.items()),
         '[logs."/logs"]',
         f'ids = "1..{logs}"',
     ]

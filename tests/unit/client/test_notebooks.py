@@ -206,6 +206,7 @@ def test_completion_offers_public_names_only() -> None:
             assert offered(client) == {
                 *QUESTIONS,
                 "append",
+                "append_many",
                 "buffered_writer",
                 "close",
                 "config",

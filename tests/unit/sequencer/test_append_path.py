@@ -187,6 +187,16 @@ class TestTimedBatching:
 
 
 class TestWithoutBatching:
+    @pytest.mark.parametrize("batching", [True, False])
+    def test_an_atomic_batch_is_one_entry(self, batching: bool) -> None:
+        world = active(config=make_config(sequencer_batching=batching))
+        payload = encode_batch([b"a", b"b", b"c"])
+        request = world.append(payload, records=3, flags=BATCH | int(AppendFlags.ATOMIC))
+        world.run()
+        answer = world.answer_to(request)
+        assert (answer.status, answer.split) == (Status.OK, [])
+        assert [header.records for header, _ in world.entries().values()] == [3]
+
     def test_each_append_has_its_own_lsn(self) -> None:
         world = active(config=make_config(sequencer_batching=False))
         requests = [world.append(), world.append()]

@@ -59,3 +59,39 @@ def test_entries_are_taken_as_they_are_stored_with_the_gaps_between_them() -> No
     assert queue.take_entries(2) == [(second.header, second.image)]
     assert (len(queue), queue.bytes, metrics.records_delivered) == (0, 0, 2)
     assert first.sender.held == -len(first.image)
+
+
+def entry_of(esn: int, records: int) -> Buffered:
+    """An entry of that many records."""
+    batch = encode_batch([b"x"] * records)
+    body = encode_body([Constituent(batch, records, crc32c(batch), int(ConstituentFlags.BATCH))])
+    header = EntryHeader(
+        LogId(1),
+        compose_lsn(1, esn),
+        Timestamp(1),
+        1,
+        (),
+        Esn(0),
+        records,
+        body_length=len(body),
+        body_crc=crc32c(body),
+    )
+    return Buffered(header, encode_entry(header, body), Sender(shard_id(NodeId(0)), Generation(1)))
+
+
+def test_an_entry_is_taken_in_parts_only_when_it_has_more_records_than_are_asked_for() -> None:
+    queue = ReadyQueue(LogId(1), compose_lsn(1, 1), ReadMetrics())
+    for esn, records in enumerate([4, 4, 25, 3], 1):
+        queue.put_entry(entry_of(esn, records))
+    taken = []
+    while batch := queue.take(10):
+        taken.append(([(run.lsn & 0xFF, run.batch_offset, run.count) for run in batch.runs], queue.taken_to & 0xFF))
+    assert taken == [
+        ([(1, 0, 4), (2, 0, 4), (3, 0, 2)], 2),
+        ([(3, 2, 10)], 2),
+        ([(3, 12, 10)], 2),
+        ([(3, 22, 3), (4, 0, 3)], 4),
+    ]
+    for esn, records in enumerate([4, 4, 4], 5):
+        queue.put_entry(entry_of(esn, records))
+    assert [len(queue.take(10)) for _ in range(2)] == [8, 4]

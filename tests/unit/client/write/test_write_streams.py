@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from client.guards import START, Guards
 from client.settings import WriterSettings
 from client.write.finder import FoundFrames
 from client.write.frame import FramePosition
@@ -22,6 +23,7 @@ from logdevice_py.protocol.messages import (
     AppendFlags,
     Durability,
     GetSeqState,
+    GuardedAppend,
     NodeState,
     SeqStateFlags,
 )
@@ -65,6 +67,11 @@ class WritingClient:
     def append_many(self, payloads: list[bytes], *, synced: bool = False) -> FakePromise:
         promise = FakePromise()
         self.writer.append_many(LOG, payloads, promise, self.bench.now, synced=synced)
+        return promise
+
+    def append_whole(self, payloads: list[bytes], guards: Guards | None = None) -> FakePromise:
+        promise = FakePromise()
+        self.writer.append_many(LOG, payloads, promise, self.bench.now, guards=guards, atomic=True)
         return promise
 
     def frames(self) -> list[Append]:
@@ -118,6 +125,37 @@ class TestFrames:
         assert (second.flags, second.sequence, second.stream_epoch) == (STREAM, 2, 3)
         assert len(first.writer) == 16
         assert first.writer == second.writer
+
+    def test_an_atomic_batch_is_never_spread_over_frames(self) -> None:
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1000)
+        w.append_many([bytes(100)] * 5)
+        w.append_whole([bytes(100)] * 50)
+        w.append_many([bytes(100)] * 30)
+        records = [frame.records for frame in w.located()]
+        assert records == [55, 9, 9, 9, 3]
+
+    def test_an_atomic_batch_has_a_frame_of_its_own_where_it_does_not_fit(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        longest = w.writer.payload_max(LOG)
+        w.append(bytes(longest // 2))
+        promise = w.append_whole([bytes(longest // 3)] * 2)
+        first, second = w.located()
+        assert (first.records, second.records) == (1, 2)
+        w.answer(first, esn=1)
+        w.answer(second, esn=2)
+        assert promise.result.lsns() == [compose_lsn(3, 2)] * 2
+        with pytest.raises(LogDeviceError, match="never split"):
+            w.append_whole([bytes(longest // 2)] * 2)
+
+    def test_an_atomic_batch_that_expects_something_goes_alone(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.append(b"before")
+        w.append_whole([b"a", b"b"], Guards(None, 0, START, 9))
+        w.append(b"after")
+        node, question = w.bench.one(GetSeqState)
+        w.bench.answer(node, seq_state(question, epoch=3))
+        sent = [message for kind in (Append, GuardedAppend) for _, message in w.bench.taken(kind)]
+        assert sorted(message.records for message in sent) == [1, 1, 2]
 
     def test_receipts_count_records_within_the_frame(self) -> None:
         w = WritingClient(time_trigger_us=0)
