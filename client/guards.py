@@ -46,14 +46,16 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """From ``e3n17+2``, or ``e3n17`` for the first record of the entry.
+        """From ``e3n17+2``, or ``e3n17`` for the first record of the entry; ``start``: no record.
 
         Raises:
             ValueError: the text is no position.
         """
+        if text.strip() == "start":
+            return START
         lsn, plus, offset = text.strip().partition("+")
         if plus and not (offset.isascii() and offset.isdecimal() and int(offset) < OFFSET_UNKNOWN):
-            raise ValueError(f"{text!r} is no position: write it like e3n17+2")
+            raise ValueError(f"{text!r} is no position: write it like e3n17+2, or start")
         return cls(LSN.parse(lsn), int(offset) if plus else 0)
 
 

@@ -92,7 +92,7 @@ class Reader(PublicNames):
             client: an open client.
             log: the id of a data log.
             start: the first LSN to read.
-            until: the last LSN to read, inclusive; the greatest one follows the log for ever. "tail": what can be read when reading begins.
+            until: the last LSN to read, inclusive; the greatest one follows the log for ever, or until it is ended (`Client.mark_end`). "tail": what can be read when reading begins.
                 An aware datetime: what is older, of what can be read when reading begins.
             single_copy: whether each entry comes from one shard only; None: as the log's attributes say.
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
@@ -207,7 +207,7 @@ class Reader(PublicNames):
     async def read(self, max_records: int = 10_000, *, timeout: float | None = None) -> RecordBatch:
         """Up to `max_records` records, and the gaps between them, as columns.
 
-        Waits for at least one record or gap. Returns an empty batch only when everything up to `until` was read. Being cancelled loses
+        Waits for at least one record or gap. Returns an empty batch only when everything up to `until` was read, or the log has `ended`. Being cancelled loses
         nothing.
 
         Args:
@@ -300,6 +300,12 @@ class Reader(PublicNames):
     def next_lsn(self) -> LSN:
         """Where to start another reader so that it goes on behind what this one has fetched."""
         return LSN(self._stream.proof().last + 1)
+
+    @property
+    def ended(self) -> bool:
+        """Everything was read, and nothing follows: this reader has met the end that `Client.mark_end` gave the log. One that begins behind that
+        end, or finds it trimmed, is not told."""
+        return self._stream.log_ended
 
     def waiting_for(self) -> str:
         """What holds the reader up at this moment, for people."""

@@ -489,6 +489,15 @@ class SyncReader(_SyncReading):
                 return
             yield from batch
 
+    @property
+    def ended(self) -> bool:
+        """See `client.reader.Reader.ended`."""
+
+        async def work() -> bool:
+            return bool(self._reader.ended)
+
+        return _background.run(work())
+
     def proof(self) -> Any:
         """See `client.reader.Reader.proof`."""
 

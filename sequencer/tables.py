@@ -29,6 +29,7 @@ def sequencers_rows(node: SequencerNode, constraints: Constraints) -> Iterator[S
 
 def _sequencer_row(sequencer: Sequencer) -> SequencersRow:
     current, draining, metadata = sequencer.current, sequencer.draining, sequencer.metadata
+    tail = sequencer.tail
     return SequencersRow(
         log_id=sequencer.log,
         state=sequencer.state.name,
@@ -52,6 +53,12 @@ def _sequencer_row(sequencer: Sequencer) -> SequencersRow:
         preempted_by=None if sequencer.preempted_by == NO_NODE else sequencer.preempted_by,
         replication=None if current is None else str(current.interval.replication),
         storage_set=None if current is None else ", ".join(map(format_shard, current.interval.shards)),
+        is_guarded=None if current is None else int(sequencer.guarded),
+        last_record=None if tail is None else tail.lsn,
+        transaction_id=None if tail is None else tail.state.transaction,
+        fence=None if tail is None else tail.state.fence,
+        is_ended=None if tail is None else int(tail.state.ended),
+        is_tail_lost=None if tail is None else int(tail.state.lost),
     )
 
 

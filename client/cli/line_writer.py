@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from client.cli.input_lines import InputLines
 from client.cli.program import EXIT_FAILED, InputError, exit_status
 from client.cli.record_lines import LineError, Parse, whole_lines
+from client.guards import Position
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol.messages import Durability
@@ -24,6 +26,32 @@ LAST_SECONDS: Final = 2.0
 """How long answers to what is under way are awaited once nothing more is to be written."""
 
 
+@dataclass(frozen=True, slots=True)
+class LineGuards:
+    """What lines ask of the end of their log."""
+
+    txid: int | None = None
+    """Transaction id of the first line; each further one has the next. None: none has."""
+    expect: Position | None = None
+    """With `atomic`: the last record of the log."""
+    fence: int | None = None
+    atomic: bool = False
+    """All lines are one atomic batch."""
+
+    def arguments(self, first: int, count: int) -> dict[str, Any]:
+        """For `BufferedWriter.append_many` of so many lines, before which there were `first`."""
+        given: dict[str, Any] = {}
+        if self.txid is not None:
+            given["txids"] = range(self.txid + first, self.txid + first + count)
+        if self.expect is not None:
+            given["expect"] = self.expect
+        if self.fence is not None:
+            given["fence"] = self.fence
+        if self.atomic:
+            given["atomic"] = True
+        return given
+
+
 class WriteAccount:
     """What was done so far."""
 
@@ -31,6 +59,8 @@ class WriteAccount:
         self.records = self.bytes = self.acknowledged = self.unsynced = self.in_doubt = 0
         self.first: str | None = None
         self.last: str | None = None
+        self.position: str | None = None
+        """Of the last line: what an append behind it may expect."""
         self.error = ""
         self.status = 0
         """The exit status that the error calls for."""
@@ -58,6 +88,7 @@ class WriteAccount:
         self.unsynced += sum(run.count for run in receipts.runs if run.durability is not Durability.SYNC)
         self.first = self.first or str(receipts[0].lsn)
         self.last = str(receipts[-1].lsn)
+        self.position = str(receipts[-1].position)
 
     def summary(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -71,7 +102,11 @@ class WriteAccount:
             "seconds": round(self.seconds, 6),
             "first": self.first,
             "last": self.last,
+            "position": self.position,
         }
+
+
+NO_GUARDS: Final = LineGuards()
 
 
 class LineSink(Protocol):
@@ -104,8 +139,10 @@ class LineWriter:
         *,
         parse: Parse = whole_lines,
         synced: bool = False,
+        guards: LineGuards = NO_GUARDS,
     ) -> None:
         """`parse`: makes records of lines. `synced`: lines are acknowledged when all copies are synced, also where the log is ``async``."""
+        self._guards = guards
         self._parse = parse
         self._client = client
         self._synced = synced
@@ -161,6 +198,31 @@ class LineWriter:
         self._pending.put_nowait(None)
 
     async def _read(self, lines: InputLines) -> None:
+        await (self._read_whole(lines) if self._guards.atomic else self._read_on(lines))
+
+    async def _read_whole(self, lines: InputLines) -> None:
+        """Nothing is written before the input has ended, or when one line is no record."""
+        attributes = self._client.config.log(self._log)
+        longest = 0 if attributes is None else attributes.max_payload_bytes
+        payloads: list[bytes] = []
+        keys: list[bytes | None] = []
+        size = 0
+        while (batch := await lines.next()) is not None:
+            try:
+                more, more_keys = self._parse(batch)
+            except LineError as error:
+                text = f"line {len(payloads) + error.index + 1}: {error}; nothing was written"
+                raise LogDeviceError(Status.INVALID_PARAM, text) from None
+            payloads += more
+            keys += more_keys or [None] * len(more)
+            size += sum(map(len, more))
+            if size > longest:
+                break  # the rest cannot make it smaller
+        if payloads and not self._stop.is_set():
+            await self._slots.acquire()
+            self._append(payloads, keys if any(key is not None for key in keys) else None)
+
+    async def _read_on(self, lines: InputLines) -> None:
         while (batch := await lines.next()) is not None:
             await self._slots.acquire()
             await self._writer.ready()
@@ -199,7 +261,8 @@ class LineWriter:
         return LogDeviceError(error.status, f"line {self._account.records}: {error.detail}")
 
     def _append(self, payloads: list[bytes], keys: list[bytes | None] | None) -> None:
-        outcome = self._writer.append_many(self._log, payloads, keys=keys, synced=self._synced)
+        guards = self._guards.arguments(self._account.records, len(payloads))
+        outcome = self._writer.append_many(self._log, payloads, keys=keys, synced=self._synced, **guards)
         self._account.records += len(payloads)
         self._account.bytes += sum(map(len, payloads))
         self._pending.put_nowait((len(payloads), outcome))

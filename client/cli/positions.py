@@ -8,6 +8,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from client.guards import Position
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import parse_duration
 
@@ -82,3 +83,11 @@ async def resolve_end(client: Client, log: LogId, position: NamedPosition, tail:
     if position.anchor is not Anchor.TIME:
         return await resolve(client, log, position, tail)
     return min(LSN(await client.find_time(log, position.value) - 1), tail)
+
+
+def parse_record_position(text: str) -> Position:
+    """The position of a record, like ``e3n17+2``. For `argparse`."""
+    try:
+        return Position.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

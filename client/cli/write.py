@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable
 
 from client.cli.input_lines import InputLines, standard_input
-from client.cli.line_writer import LineWriter, WriteAccount
+from client.cli.line_writer import LineGuards, LineWriter, WriteAccount
 from client.cli.options import ProgramParser
+from client.cli.positions import parse_record_position
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -72,7 +73,15 @@ async def run(arguments: argparse.Namespace) -> int:
         descriptor = standard_input()
         options = {} if arguments.timeout is None else {"timeout_us": round(arguments.timeout * 1e6)}
         writer = client.buffered_writer(compression=arguments.compression, **options)
-        lines = LineWriter(client, log, writer, account, parse=parse_of(arguments), synced=arguments.synced)
+        lines = LineWriter(
+            client,
+            log,
+            writer,
+            account,
+            parse=parse_of(arguments),
+            synced=arguments.synced,
+            guards=guards_of(arguments),
+        )
 
         def interrupt() -> None:
             interrupted.set()
@@ -133,6 +142,21 @@ def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted:
     return EXIT_OK if account.acknowledged == account.records else EXIT_FAILED
 
 
+def guards_of(arguments: argparse.Namespace) -> LineGuards:
+    """What the lines ask of the end of the log."""
+    return LineGuards(arguments.txid, arguments.expect, arguments.fence, arguments.atomic)
+
+
+def check_guard_options(options: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Refuse what does not go together."""
+    if arguments.expect is not None and not arguments.atomic:
+        options.error(
+            "--expect goes with --atomic: other lines may be spread over entries, and others come between them"
+        )
+    if arguments.txid is not None and (arguments.key_delimiter is not None or arguments.format == "json"):
+        options.error("--txid goes with whole lines: a transaction id is the key of its record")
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     options = ProgramParser(
@@ -152,6 +176,26 @@ def parser() -> argparse.ArgumentParser:
         help="have lines acknowledged only when all their copies are synced to disk, also where the log is async",
     )
     options.add_argument(
+        "--atomic",
+        action="store_true",
+        help="all lines are one batch, of which readers see all or nothing; it must fit into one entry (max_payload_bytes of the log)",
+    )
+    options.add_argument(
+        "--expect",
+        type=parse_record_position,
+        metavar="POSITION",
+        help="with --atomic: only if this is the last record of the log, like e3n17+2 (as --json prints it); start: if it has none",
+    )
+    options.add_argument(
+        "--txid",
+        type=int,
+        metavar="N",
+        help="transaction id of the first line, N + 1 of the next; refused below the log's greatest",
+    )
+    options.add_argument(
+        "--fence", type=int, metavar="TOKEN", help="the own fence token: refused when the log has a higher one"
+    )
+    options.add_argument(
         "--json", action="store_true", help="print one JSON object about the outcome on standard output"
     )
     options.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary, errors only")
@@ -163,6 +207,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     check_record_options(options, arguments)
+    check_guard_options(options, arguments)
     return run_program("ldwrite", lambda: run(arguments))
 
 

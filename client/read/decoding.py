@@ -40,6 +40,15 @@ def verify_image(log: int, lsn: int, image: bytes) -> EntryHeader:
     return header
 
 
+def ends_log(header: EntryHeader) -> bool:
+    """Whether nothing follows a verified entry, from nobody, for ever."""
+    try:
+        state = parse_extensions(header.extensions).tail
+    except CorruptEntryError:
+        return False
+    return state is not None and state.ended
+
+
 def rank_of(image: bytes) -> tuple[int, int]:
     """`EntryHeader.rank` without parsing the rest of a verified image."""
     flags = image[2] << 8 | image[3]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from client.read.decoding import rank_of, verify_image
+from client.read.decoding import ends_log, rank_of, verify_image
 from client.read.items import DataLoss, Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.read_buffer import Buffered, ReadBuffer
@@ -13,7 +13,7 @@ from client.read.ready_queue import ReadyQueue
 from client.read.sender_state import Sender
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, LSN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 
 _HOLE: Final = int(EntryFlags.HOLE)
@@ -23,7 +23,7 @@ _BRIDGE: Final = int(EntryFlags.BRIDGE)
 class Delivery:
     """Puts what is next into the queue, and keeps copies that came before their turn. Nothing else moves the stream's `next`."""
 
-    __slots__ = ("_log", "_metrics", "_position", "_queue", "buffer", "trim_point")
+    __slots__ = ("_log", "_metrics", "_position", "_queue", "buffer", "log_ended", "trim_point")
 
     def __init__(self, log: LogId, position: ReadPosition, queue: ReadyQueue, metrics: ReadMetrics) -> None:
         self._log = log
@@ -32,6 +32,8 @@ class Delivery:
         self._metrics = metrics
         self.buffer = ReadBuffer(metrics)
         """Of copies above the next LSN."""
+        self.log_ended = False
+        """Nothing follows what was delivered, for ever."""
         self.trim_point: Lsn = LSN_INVALID
         """The greatest one that a shard has told."""
 
@@ -72,6 +74,11 @@ class Delivery:
         self._queue.put_entry(copy)
         position.next = Lsn(lsn + 1)
         position.look_back = LSN_INVALID
+        if copy.header.extensions and ends_log(copy.header):
+            hit("read_end_of_log")
+            self.log_ended = True
+            if position.until == LSN_MAX:  # who follows the log; who named another end gets what was asked for
+                position.until = lsn
 
     def bridge_epoch(self, lsn: Lsn) -> None:
         """From this LSN on its epoch holds nothing."""

@@ -174,6 +174,11 @@ class ReadStream:
         return self.state is ReadStreamState.FINISHED and not self._queue
 
     @property
+    def log_ended(self) -> bool:
+        """Everything was taken, and nothing follows: the log was ended."""
+        return self._delivery.log_ended and not self._queue
+
+    @property
     def next_lsn(self) -> Lsn:
         """The first LSN that was not delivered."""
         return self._position.next

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from client.cli.options import Words, complete_words
-from client.cli.positions import Anchor
+from client.cli.positions import Anchor, parse_record_position
 from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
 from ldquery.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_position, show
 from logdevice_py.core.lsn import LSN
@@ -181,6 +181,72 @@ async def _trim(client: Client, log: LogId, arguments: argparse.Namespace) -> No
     show(arguments, {"trim point": str(point)}, plain=str(point))
 
 
+def _guard_options(options: argparse.ArgumentParser) -> None:
+    options.add_argument(
+        "--expect",
+        metavar="POSITION",
+        type=parse_record_position,
+        help="only if this is the last record of the log, like e3n17+2; start: if it has none",
+    )
+    options.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+def _fence_options(options: argparse.ArgumentParser) -> None:
+    _log(options)
+    options.add_argument("token", metavar="TOKEN", type=int, help="above the fence of the log")
+    options.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="also when the last entries of the log were lost, and with them its fence and transaction ids; asks first",
+    )
+    _guard_options(options)
+
+
+async def _fence(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
+    receipt = await client.raise_fence(
+        log, arguments.token, expect=arguments.expect, accept_loss=arguments.accept_loss, timeout=arguments.timeout
+    )
+    show(arguments, {"fence": arguments.token, "position": str(receipt.position)}, plain=str(receipt.position))
+
+
+async def _fence_with_consent(client: Client, arguments: argparse.Namespace) -> int:
+    if arguments.accept_loss and not await _may(
+        arguments,
+        "records at the end of the log may be lost, with what they said of fence and transaction ids: accept that?",
+    ):
+        return EXIT_FAILED
+    return await _on_log(_fence, "the sequencer")(client, arguments)
+
+
+def _end_options(options: argparse.ArgumentParser) -> None:
+    _log(options)
+    options.add_argument("--fence", metavar="TOKEN", type=int, help="the own fence token, where the log has a fence")
+    _guard_options(options)
+
+
+async def _end(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
+    receipt = await client.mark_end(log, expect=arguments.expect, fence=arguments.fence, timeout=arguments.timeout)
+    show(arguments, {"ended": True, "position": str(receipt.position)}, plain=str(receipt.position))
+
+
+async def _end_with_consent(client: Client, arguments: argparse.Namespace) -> int:
+    if not await _may(arguments, "nobody can append to the log any more, for ever: end it?"):
+        return EXIT_FAILED
+    return await _on_log(_end, "the sequencer")(client, arguments)
+
+
+async def _may(arguments: argparse.Namespace, question: str) -> bool:
+    """Whether the person at the terminal agrees, or --yes does."""
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise LogDeviceError(Status.INVALID_PARAM, f"{question} Give --yes to do it")
+    if await _consent(f"{PROGRAM}: {question} [y/N] "):
+        return True
+    say(PROGRAM, "nothing was changed")
+    return False
+
+
 async def _recovery(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
     from client.takeover import recovered
 
@@ -252,6 +318,21 @@ VERBS = (
         "harmless. An LSN above the tail, or behind the end of its epoch, is refused.",
         _trim_options,
         _trim_with_consent,
+    ),
+    Verb(
+        "fence",
+        "shut out writers without a fence token, or with a lower one",
+        "Raise the fence of a log to TOKEN, and print the position: what writers without such a token, or with a lower one, have under way is refused, "
+        "as is all that they append later. It cannot be lowered. --accept-loss takes appends of a log up again whose end was lost (DATALOSS).",
+        _fence_options,
+        _fence_with_consent,
+    ),
+    Verb(
+        "end",
+        "end a log: nothing follows, for ever",
+        "End a log and print the position of the end. What it holds stays readable; readers that follow it come to an end. Asks first; --yes for scripts.",
+        _end_options,
+        _end_with_consent,
     ),
     Verb(
         "recovery",

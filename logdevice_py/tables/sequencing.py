@@ -37,6 +37,16 @@ class SequencersRow:
     preempted_by: int | None = column(_INTEGER, "The node that took the log over.")
     replication: str | None = column(_TEXT, "Replication property of the epoch.")
     storage_set: str | None = column(_TEXT, "Nodeset of the epoch.")
+    is_guarded: int | None = column(_FLAG, "Entries of the epoch carry a tail state: somebody guarded an append once.")
+    last_record: int | None = column(
+        _LSN, "Of a guarded log: the entry that an append may expect; NULL: not known yet."
+    )
+    transaction_id: int | None = column(_INTEGER, "Of a guarded log: the greatest one; 0: none.")
+    fence: int | None = column(_INTEGER, "Of a guarded log: the token that appends need at least; 0: none.")
+    is_ended: int | None = column(_FLAG, "Of a guarded log: nothing follows, for ever.")
+    is_tail_lost: int | None = column(
+        _FLAG, "Of a guarded log: its last entries were lost; ldctl fence --accept-loss."
+    )
 
 
 @table("recoveries", TableSource.SEQUENCER_NODES)

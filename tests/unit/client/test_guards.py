@@ -32,6 +32,18 @@ def answer(status: Status, **fields: Any) -> Appended:
     )
 
 
+def test_positions_are_written_and_read() -> None:
+    assert Position.parse(str(HERE)) == HERE
+    assert Position.parse("e3n17") == Position(HERE.lsn, 0)
+    assert Position.parse("start") is START
+    for wrong in ("e3n17+", "e3n17+x", "x", "", "+1", "e3n17+-1"):
+        if wrong == "e3n17+":
+            assert Position.parse(wrong).batch_offset == 0
+            continue
+        with pytest.raises(ValueError, match="is no"):
+            Position.parse(wrong)
+
+
 def test_an_argument_that_is_given_is_asked_for() -> None:
     guard = guard_argument(5, HERE, 3, 99)
     assert guard.flags == GuardFlags.TRANSACTION | GuardFlags.EXPECT | GuardFlags.FENCE

@@ -68,7 +68,13 @@ def make_interval(
 
 
 def make_image(
-    at: int, payloads: list[bytes] | None = None, *, flags: int = 0, wave: int = 1, copyset: tuple[int, ...] = ()
+    at: int,
+    payloads: list[bytes] | None = None,
+    *,
+    flags: int = 0,
+    wave: int = 1,
+    copyset: tuple[int, ...] = (),
+    extensions: bytes = b"",
 ) -> bytes:
     body = b""
     if not flags & EntryFlags.HOLE:
@@ -85,6 +91,7 @@ def make_image(
         flags,
         len(body),
         crc32c(body),
+        extensions,
     )
     return encode_entry(header, body)
 

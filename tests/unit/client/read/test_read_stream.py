@@ -6,6 +6,7 @@ import pytest
 
 from client.read.items import DataLoss, Gap, GapKind
 from client.read.settings import ReadSettings
+from logdevice_py.core.extensions import TailFlags, TailState, encode_extensions
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import GapReason
@@ -76,6 +77,27 @@ class TestDelivery:
         assert h.stream.finished
         assert not h.take()
         assert sorted(h.stopped) == [shard(0), shard(1), shard(2)]
+
+    def test_who_follows_a_log_comes_to_its_end(self) -> None:
+        h = Harness(first=lsn(1, 1), until=LSN_MAX).begin()
+        ended = encode_extensions(TailState(flags=int(TailFlags.ENDED)))
+        h.records(0, entry(1, 1, extensions=encode_extensions(TailState(fence=3))), entry(1, 2, extensions=ended))
+        assert not h.stream.log_ended
+        assert text(h.take()) == ["e1n1:x", "e1n2:x"]
+        assert h.stream.finished
+        assert h.stream.log_ended
+        assert sorted(h.stopped) == [shard(0), shard(1), shard(2)]
+
+    def test_who_named_another_end_gets_what_was_asked_for(self) -> None:
+        h = Harness(first=lsn(1, 1), until=lsn(2, 0)).begin()
+        ended = encode_extensions(TailState(flags=int(TailFlags.ENDED)))
+        h.records(0, entry(1, 1, extensions=ended))
+        h.take()
+        assert h.stream.log_ended
+        assert not h.stream.finished
+        h.records(0, bridge(1, 2))
+        assert text(h.take()) == ["BRIDGE e1n2-e2n0"]
+        assert h.stream.finished
 
     def test_an_empty_range_is_finished_at_once(self) -> None:
         h = Harness(first=lsn(1, 5), until=lsn(1, 4))
