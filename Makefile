@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
 SITE := $(VENV)-site/.installed
+GO := $(shell command -v go || echo /usr/local/go/bin/go)
 PACKAGES := logdevice_py epoch_store client sequencer storage_node streams ldquery server benchmarks tests examples pyspark_logdevice.py
 
 COMMA := ,
@@ -14,7 +15,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos linearizability test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,6 +113,10 @@ spark-long: $(STAMP) java ## Spark on a standalone cluster with our wheel; 2 mil
 
 chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n
 	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+linearizability: $(STAMP) java ## histories of real processes that are killed, stopped and cut off, judged by Porcupine (Go): SECONDS=n, ROUNDS=n, SEED=n; PLAIN=1 without strict_order
+	@cd tests/linearizability/checker && $(GO) vet ./... && $(GO) test ./...
+	@$(PY) -m tests.linearizability $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(if $(PLAIN),--plain)
 
 soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again
 	@$(PY) -m pytest -q -m slow tests/integration

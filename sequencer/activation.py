@@ -47,6 +47,8 @@ class TakeEpoch:
     """Says how intervals without labels get theirs, unless a later file decided the current one."""
     guarded: bool = False
     """The log is guarded from this epoch on, unless it is already."""
+    strict: bool = False
+    """The log is strictly ordered from this epoch on, unless it is already. A node that knows an older cluster file does not take it back."""
 
     def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
         interval = None
@@ -58,9 +60,14 @@ class TakeEpoch:
         is_latest = current is None or self.config.version >= current.current.config_version
         location = self.config.location if is_latest else None
         taken = ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location)(current)
-        if self.guarded and isinstance(taken, EpochMetaData) and not taken.guarded_since:
+        if not isinstance(taken, EpochMetaData):
+            return taken
+        if self.guarded and not taken.guarded_since:
             marks.hit("log_is_guarded")
-            return replace(taken, guarded_since=taken.given_epoch)
+            taken = replace(taken, guarded_since=taken.given_epoch)
+        if self.strict and not taken.strict_since:
+            marks.hit("log_is_strictly_ordered")
+            taken = replace(taken, strict_since=taken.given_epoch)
         return taken
 
 
@@ -164,7 +171,8 @@ class Activation:
         self.state = ActivationState.ASKING
         acceptable = EPOCH_MIN if self._provision else self._acceptable
         stamp = Timestamp(context.wall())
-        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, owner.wants_guards)
+        strict = owner.attributes.strict_order
+        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, owner.wants_guards, strict)
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:

@@ -315,7 +315,9 @@ class AppendPath:
             return
         previous = append.previous_lsn
         if epoch_of(previous) == current.epoch:
-            if 0 < esn_of(previous) <= current.lng:
+            if current.withholds:
+                self._hold(sequencer, peer, append)
+            elif 0 < esn_of(previous) <= current.lng:
                 self._answer_previous(sequencer, peer, append)
             else:
                 self._maybe_applied(peer, append)

@@ -45,8 +45,11 @@ class Recoveries(Protocol):
         metadata: EpochMetaData,
         on_done: Callable[[RecoveryResult, Micros], None],
         now: Micros,
+        *,
+        on_sealed: Callable[[Epoch, Micros], None],
     ) -> None:
-        """Recover everything below `next_epoch`, after an older recovery of the log. `on_done` is called once."""
+        """Recover everything below `next_epoch`, after an older recovery of the log. `on_done` is called once. `on_sealed` gets `next_epoch` once nothing
+        more can be stored whole below it, unless the result comes first; perhaps more than once."""
 
     def supersede(self, log: LogId, now: Micros) -> None:
         """The log is in a later epoch here: its recovery goes on if that is of use."""

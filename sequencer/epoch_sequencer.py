@@ -24,6 +24,7 @@ from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import StickyCopyset
 from sequencer.frames import NO_NODE, Answers, Frame
 from sequencer.sliding_window import SlidingWindow
+from sequencer.withheld_answers import WithheldAnswers
 from sequencer.write_streams import KnownWriters
 
 _STREAM_ENTRY = int(EntryFlags.WRITE_STREAM)
@@ -58,6 +59,8 @@ class EpochOwner(Protocol):
 
     last_released: Lsn
     """Everything of the log up to here may be read."""
+    withheld: WithheldAnswers
+    """Of entries that are stored."""
 
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """Everything up to the LNG of the epoch is fully replicated; the shards of `copyset` have the entry at it."""
@@ -95,6 +98,7 @@ class EpochSequencer:
         "state",
         "store_flags",
         "streams",
+        "withholds",
     )
 
     def __init__(
@@ -123,6 +127,8 @@ class EpochSequencer:
         """Greatest ESN that a client was told of."""
         self.preempted_by = NO_NODE
         self.streams: KnownWriters | None = None
+        self.withholds = False
+        """Nobody is told that an entry is stored before the epochs before are sealed."""
         self.lost = _NO_SHARDS
         """Shards of another generation than the epoch lists."""
         self._answers = answers
@@ -178,6 +184,9 @@ class EpochSequencer:
         attributes, settings = self.attributes, self.context.settings
         if self.context.metrics.bytes_in_flight + size > settings.appender_bytes and self.log <= USER_LOG_ID_MAX:
             marks.hit("appender_bytes_exhausted")
+            return Status.SEQNOBUFS
+        if self.withholds and self.owner.withheld.entries + entries > attributes.max_writes_in_flight:
+            marks.hit("too_many_answers_withheld")
             return Status.SEQNOBUFS
         return window.room(entries, size, attributes.max_writes_in_flight, attributes.window_bytes, settings.esn_max)
 
@@ -353,6 +362,9 @@ class EpochSequencer:
             self._check_quiescent(now)
 
     def _acknowledge(self, appender: Appender) -> None:
+        if self.withholds:
+            self.owner.withheld.add(self, appender)
+            return
         esn = appender.lsn & 0xFFFFFFFF
         if esn > self.acknowledged:
             self.acknowledged = Esn(esn)
@@ -362,6 +374,16 @@ class EpochSequencer:
         acknowledge = self._answers.acknowledge
         for frame in appender.frames:
             acknowledge(frame, self.log, appender.lsn, appender.timestamp, durability, copyset)
+
+    def acknowledge_withheld(self, appender: Appender) -> None:
+        """The epochs before are sealed: tell that an entry is stored."""
+        marks.hit("withheld_answer_given")
+        self._acknowledge(appender)
+
+    def refuse_withheld(self, appender: Appender, successor: NodeId) -> None:
+        """The log is sequenced elsewhere, whose recovery finds the entry."""
+        self.preempted_by = successor
+        self._refuse(appender)
 
     def _refuse(self, appender: Appender) -> None:
         redirect = appender.preempted_by if appender.preempted_by != NO_NODE else self.preempted_by

@@ -28,6 +28,7 @@ from sequencer.metadata_log import MetadataLogWrite
 from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.redirection import Standing
 from sequencer.tail import Tail
+from sequencer.withheld_answers import NOTHING_WITHHELD, WithheldAnswers
 
 
 class SequencerPhase(MachineState):
@@ -109,6 +110,7 @@ class Sequencer:
         "tail_timestamp",
         "wants_guards",
         "watched",
+        "withheld",
     )
 
     def __init__(self, log: LogId, attributes: LogAttributes, context: SequencerContext, hooks: SequencerHooks) -> None:
@@ -146,6 +148,8 @@ class Sequencer:
         """The entries of the current epoch carry a tail state."""
         self.tail: Tail | None = None
         """The end of a guarded log; None: it is not known before the earlier epochs are recovered."""
+        self.withheld = NOTHING_WITHHELD
+        """Of a log with strict order."""
         self.watched = False
         """Somebody waits for changes."""
         self._metadata_write: MetadataLogWrite | None = None
@@ -244,6 +248,10 @@ class Sequencer:
         self.current = EpochSequencer(
             self, self.context, self.context.answers, self.log, epoch, interval, self.attributes
         )
+        if metadata.strict_since and epoch > EPOCH_MIN:
+            if self.withheld is NOTHING_WITHHELD:
+                self.withheld = WithheldAnswers()
+            self.current.withholds = True
         self.draining = old
         self._become(SequencerPhase.ACTIVE)
         self.preempted_by = NO_NODE
@@ -297,7 +305,9 @@ class Sequencer:
             return
         placement = wanted_placement(self.log, self.attributes, self.context)
         wanted = placement.interval(metadata.current) if placement is not None else None
-        if wanted is not None and not wanted.same_placement(metadata.current):
+        if self.attributes.strict_order and not metadata.strict_since:
+            self.activate(now)
+        elif wanted is not None and not wanted.same_placement(metadata.current):
             marks.hit("nodeset_changes")
             self.activate(now)
         elif self._metadata_moves != self.context.metadata_moves and self._metadata_write is None:
@@ -318,7 +328,7 @@ class Sequencer:
         current = self.current
         if self.open_batch is not None or self.draining is not None or self.activation is not None:
             return False
-        if current is None or current.in_flight:
+        if current is None or current.in_flight or self.withheld.entries:
             return False
         self.home_version = 0
         self.context.recoveries.abort(self.log, now)
@@ -344,6 +354,7 @@ class Sequencer:
         for epoch in (self.draining, self.current):
             if epoch is not None:
                 epoch.destroy(NO_NODE, now)
+        self.withheld.refuse(NO_NODE)
         self._hooks.on_unavailable(self, Status.NOTFOUND, now)
         self._hooks.on_changed(self, now)
 
@@ -369,7 +380,18 @@ class Sequencer:
         if epoch == EPOCH_MIN:
             self.on_recovery_done(RecoveryResult(self.log, epoch, RecoveryOutcome.OK), now)
         else:
-            self.context.recoveries.start(self.log, epoch, self.metadata, self.on_recovery_done, now)
+            self.context.recoveries.start(
+                self.log, epoch, self.metadata, self.on_recovery_done, now, on_sealed=self.on_earlier_sealed
+            )
+
+    def on_earlier_sealed(self, next_epoch: Epoch, now: Micros) -> None:
+        """Nothing more can be stored whole in the epochs below `next_epoch`."""
+        if next_epoch != self.epoch or self.state is not SequencerPhase.ACTIVE:
+            return
+        for epoch in (self.draining, self.current):
+            if epoch is not None:
+                epoch.withholds = False
+        self.withheld.give()
 
     def on_recovery_done(self, result: RecoveryResult, now: Micros) -> None:
         """All epochs below the current one are clean, or somebody took the log over."""
@@ -379,6 +401,7 @@ class Sequencer:
             self.on_sealed(result.preempted_by_epoch, result.preempted_by_node, now)
             return
         self.context.metrics.recoveries_completed += 1
+        self.on_earlier_sealed(result.next_epoch, now)
         self.recovered = self.context.interned_contents(result.epochs)
         if result.tail is not None:
             self.tail_lsn, self.tail_timestamp = result.tail.lsn, result.tail.timestamp
@@ -468,6 +491,7 @@ class Sequencer:
             self._metadata_write.stop(now)
             self._metadata_write = None
         self._end_activation()
+        self.withheld.refuse(node)
         self._hooks.on_unavailable(self, Status.PREEMPTED, now)
         self._hooks.on_changed(self, now)
 

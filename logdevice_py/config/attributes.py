@@ -76,6 +76,12 @@ class LogAttributes:
         True, unit="flag", doc="Readers get each record from one shard of its copyset instead of from all."
     )
     max_payload_bytes: int = setting(_MIB, unit="bytes", lo=1, hi=32 * _MIB, doc="Largest payload of one append.")
+    strict_order: bool = setting(
+        False,
+        unit="flag",
+        doc="Acknowledge appends of a new epoch only when nobody can be told any more that an append of an earlier epoch is stored: acknowledged appends of "
+        "all clients are in order of real time. It cannot be taken back.",
+    )
     backlog_us: int = setting(0, unit="us", lo=0, hi=876_600 * _HOUR, doc="How long records are kept; 0 is for ever.")
     sequencer_affinity: Location = setting(  # noqa: RUF009
         NOWHERE, unit="text", doc="Where the log is sequenced if any node there can; empty is anywhere."

@@ -149,6 +149,8 @@ class EpochMetaData:
     """When the latest epoch was taken; 0 if not known."""
     guarded_since: Epoch = EPOCH_INVALID
     """From this epoch on the entries of the log carry a tail state; 0: nobody guarded an append yet."""
+    strict_since: Epoch = EPOCH_INVALID
+    """From this epoch on acknowledgements wait until the epochs before are sealed (`strict_order`); 0: they never had to."""
 
     @property
     def current(self) -> EpochInterval:
@@ -206,7 +208,8 @@ class EpochMetaData:
                 self.replication_changed_at,
                 self.epoch_given_at,
                 [interval.labels for interval in self.history],
-                *([self.guarded_since] if self.guarded_since else ()),
+                *([self.guarded_since] if self.guarded_since or self.strict_since else ()),
+                *([self.strict_since] if self.strict_since else ()),
             ]
         )
         assert len(encoded) <= ENCODED_SIZE_MAX, len(encoded)
@@ -261,8 +264,19 @@ def _metadata(fields: Any) -> EpochMetaData:
         NodeId(_integer(fields[5], "writer", -1, NODE_ID_MAX)),
         Timestamp(_integer(fields[6], "replication_changed_at", 0, _TIMESTAMP_MAX)),
         Timestamp(_integer(fields[7], "epoch_given_at", 0, _TIMESTAMP_MAX)),
-        Epoch(_integer(fields[9], "guarded_since", EPOCH_MIN, epoch) if len(fields) > _FIELDS + 1 else EPOCH_INVALID),
+        *_promises(fields[_FIELDS + 1 : _FIELDS + 3], epoch),
     )
+
+
+def _promises(fields: list[Any], epoch: int) -> tuple[Epoch, Epoch]:
+    """Since when the log is guarded, and strictly ordered; the first is 0 only where the second follows."""
+    guarded = strict = EPOCH_INVALID
+    if fields:
+        least = EPOCH_MIN if len(fields) == 1 else EPOCH_INVALID
+        guarded = Epoch(_integer(fields[0], "guarded_since", least, epoch))
+    if len(fields) > 1:
+        strict = Epoch(_integer(fields[1], "strict_since", EPOCH_MIN, epoch))
+    return guarded, strict
 
 
 def _interval(raw: Any, labels: Any) -> EpochInterval:

@@ -44,9 +44,7 @@ class SequencersRow:
     transaction_id: int | None = column(_INTEGER, "Of a guarded log: the greatest one; 0: none.")
     fence: int | None = column(_INTEGER, "Of a guarded log: the token that appends need at least; 0: none.")
     is_ended: int | None = column(_FLAG, "Of a guarded log: nothing follows, for ever.")
-    is_tail_lost: int | None = column(
-        _FLAG, "Of a guarded log: its last entries were lost; ldctl fence --accept-loss."
-    )
+    is_tail_lost: int | None = column(_FLAG, "Of a guarded log: its last entries were lost; ldctl fence --accept-loss.")
 
 
 @table("recoveries", TableSource.SEQUENCER_NODES)

@@ -60,6 +60,9 @@ class RecoveryAttemptOwner(Protocol):
     def on_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """A shard was sealed by a later sequencer."""
 
+    def on_enough_sealed(self, now: Micros) -> None:
+        """Nothing more can be stored whole in the epoch."""
+
     def on_clean(self, now: Micros) -> None:
         """The epoch is recovered."""
 
@@ -130,6 +133,7 @@ class RecoveryAttempt:
             and self._shards.enough(RecoveryShardState.SEALED) is not FMajority.NONE
         ):
             self._become(EpochRecoveryState.DIGEST)
+            self._owner.on_enough_sealed(now)
             self._digests.start(now)
         if self.state is EpochRecoveryState.DIGEST:
             self._check_digest(now)

@@ -26,6 +26,9 @@ class EpochRecoveryOwner(AnswerSink, Protocol):
     def reseal(self, shard: ShardId, now: Micros) -> None:
         """Seal the shard again after a while: it does not do what it should."""
 
+    def on_enough_sealed(self, epoch: Epoch, now: Micros) -> None:
+        """Nothing more can be stored whole in the epoch; perhaps told more than once."""
+
     def on_epoch_recovered(self, recovered: EpochContents, tail: TailRecord | None, now: Micros) -> None:
         """The epoch is clean. `tail`: the last entry of it and all earlier ones."""
 
@@ -220,6 +223,10 @@ class EpochRecovery:
     def cancel(self) -> None:
         """Stop without a result."""
         self.attempt.cancel()
+
+    def on_enough_sealed(self, now: Micros) -> None:
+        """Nothing more can be stored whole in the epoch."""
+        self._owner.on_enough_sealed(self.epoch, now)
 
     def on_clean(self, now: Micros) -> None:
         """The present attempt has succeeded."""

@@ -35,6 +35,10 @@ class LogRecoveryState(enum.Enum):
     DONE = 5  # `on_done` was called, or it was aborted
 
 
+def nobody_waits(next_epoch: Epoch, now: Micros) -> None:
+    """Of who only wants the result."""
+
+
 class LogRecovery:
     """Makes every epoch in (last clean epoch, next_epoch) final.
 
@@ -50,6 +54,7 @@ class LogRecovery:
         metadata: with the full history of nodesets.
         context: what the recoveries of the node share.
         on_done: gets the result.
+        on_sealed: gets `next_epoch` once nothing more can be stored whole below it, if that is before the result; perhaps more than once.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class LogRecovery:
         context: RecoveryContext,
         *,
         on_done: Callable[[RecoveryResult, Micros], None],
+        on_sealed: Callable[[Epoch, Micros], None] = nobody_waits,
     ) -> None:
         assert not is_metadata_log(log), log
         assert next_epoch > 0
@@ -73,6 +79,7 @@ class LogRecovery:
         self._metadata = metadata
         self._context = context
         self._on_done = on_done
+        self._on_sealed = on_sealed
         self._last_clean_epoch = EPOCH_INVALID
         self._tail: TailRecord | None = None
         self._seals: dict[ShardId, SealRequest] = {}
@@ -233,6 +240,11 @@ class LogRecovery:
     def on_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """A shard was sealed by a later sequencer."""
         self._finish_preempted(epoch, node, now)
+
+    def on_enough_sealed(self, epoch: Epoch, now: Micros) -> None:
+        """Nothing more can be stored whole in an epoch; those before it are clean."""
+        if epoch == self.seal_epoch:
+            self._on_sealed(self.next_epoch, now)
 
     def on_epoch_recovered(self, recovered: EpochContents, tail: TailRecord | None, now: Micros) -> None:
         """An epoch is clean."""

@@ -17,7 +17,7 @@ from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import handles
 from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryCluster, RecoveryContext
-from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
+from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState, nobody_waits
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.recovery.settings import RecoverySettings
@@ -57,15 +57,25 @@ class NodeRecoveries:
         self._found: dict[LogId, tuple[EpochContents, ...]] = {}
         """Of logs that are in a later epoch than the one that was last recovered for: what the next recovery need not look at again."""
 
-    def start(self, log: LogId, next_epoch: Epoch, metadata: EpochMetaData, on_done: OnDone, now: Micros) -> None:
-        """Recover a log for its activation in `next_epoch`, after an older recovery of the log. `on_done` is called at a later event."""
+    def start(
+        self,
+        log: LogId,
+        next_epoch: Epoch,
+        metadata: EpochMetaData,
+        on_done: OnDone,
+        now: Micros,
+        *,
+        on_sealed: Callable[[Epoch, Micros], None] = nobody_waits,
+    ) -> None:
+        """Recover a log for its activation in `next_epoch`, after an older recovery of the log. `on_done` is called at a later event. `on_sealed`: as with
+        `LogRecovery`."""
         self.supersede(log, now)
 
         def done(result: RecoveryResult, now: Micros) -> None:
             self._on_done(recovery, result, now)
             on_done(result, now)
 
-        recovery = LogRecovery(log, next_epoch, metadata, self._context, on_done=done)
+        recovery = LogRecovery(log, next_epoch, metadata, self._context, on_done=done, on_sealed=on_sealed)
         recovery.earlier = self._found.pop(log, ())
         if log in self._running or log in self._resting:
             self._following[log] = recovery

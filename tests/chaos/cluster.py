@@ -24,7 +24,7 @@ from tests.chaos.machines import SmallDisk, off_loop
 RACKS = 3
 
 
-class _Supervisor(Supervisor):
+class MachineSupervisor(Supervisor):
     """Starts each node in its machine's namespace."""
 
     network: VirtualNetwork | None = None
@@ -37,7 +37,7 @@ class _Supervisor(Supervisor):
 class ChaosCluster:
     """Real nodes, and what can be done to them."""
 
-    def __init__(self, supervisor: _Supervisor, disks: dict[int, SmallDisk], zookeeper: ZooKeeperServer) -> None:
+    def __init__(self, supervisor: MachineSupervisor, disks: dict[int, SmallDisk], zookeeper: ZooKeeperServer) -> None:
         self.supervisor = supervisor
         self.zookeeper = zookeeper
         self.network = supervisor.network
@@ -109,7 +109,7 @@ async def chaos_cluster(directory: Path, *, nodes: int = 5, logs: int = 3) -> As
                 await off_loop(disk.open)
         except (OSError, subprocess.CalledProcessError):
             disks = {}
-        supervisor = _Supervisor(directory, config)
+        supervisor = MachineSupervisor(directory, config)
         supervisor.network = network
         write_cluster_file(directory, config)
         await supervisor.listen()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from google_crc32c import value as crc32c
@@ -181,9 +182,14 @@ class FakeRecoveries:
     held: bool = False
     started: dict[LogId, tuple[Epoch, Callable[[RecoveryResult, Micros], None]]] = field(default_factory=dict)
     aborted: list[LogId] = field(default_factory=list)
+    sealed: Any = None
+    """To be called when the epochs of the last recovery are sealed."""
 
-    def start(self, log: LogId, next_epoch: Epoch, metadata: EpochMetaData, on_done: Any, now: Micros) -> None:
+    def start(
+        self, log: LogId, next_epoch: Epoch, metadata: EpochMetaData, on_done: Any, now: Micros, *, on_sealed: Any
+    ) -> None:
         self.started[log] = (next_epoch, on_done)
+        self.sealed = partial(on_sealed, next_epoch)
         if not self.held:
             self.node.context.timers.at(now, lambda now: self.finish(log, now))
 

@@ -237,7 +237,7 @@ def test_noise_is_corrupt_and_nothing_worse(noise: bytes) -> None:
 def test_fields_that_a_later_version_adds_at_the_end_are_ignored() -> None:
     assert EpochMetaData.decode(fields(added=7)) == replace(METADATA, guarded_since=Epoch(7))
     encoded = msgpack.packb([*msgpack.unpackb(fields(added=7)), 3, [4]])
-    assert EpochMetaData.decode(encoded) == replace(METADATA, guarded_since=Epoch(7))
+    assert EpochMetaData.decode(encoded) == replace(METADATA, guarded_since=Epoch(7), strict_since=Epoch(3))
 
 
 def test_a_log_says_since_when_it_is_guarded() -> None:
@@ -246,3 +246,13 @@ def test_a_log_says_since_when_it_is_guarded() -> None:
     assert msgpack.unpackb(guarded.encode())[:9] == msgpack.unpackb(METADATA.encode()), "nothing else changes"
     with pytest.raises(CorruptEntryError, match="guarded_since"):
         EpochMetaData.decode(fields(added=METADATA.epoch + 1))
+
+
+def test_a_log_says_since_when_it_is_strictly_ordered() -> None:
+    for guarded in (0, 1):
+        strict = replace(METADATA, guarded_since=Epoch(guarded), strict_since=Epoch(METADATA.epoch - 1))
+        assert EpochMetaData.decode(strict.encode()) == strict
+    with pytest.raises(CorruptEntryError, match="strict_since"):
+        EpochMetaData.decode(msgpack.packb([*msgpack.unpackb(fields(added=7)), METADATA.epoch + 1]))
+    with pytest.raises(CorruptEntryError, match="guarded_since"):
+        EpochMetaData.decode(fields(added=0))

@@ -101,6 +101,7 @@ class Bench:
         self.timers = TimerQueue()
         self.metrics = RecoveryMetrics()
         self.results: list[RecoveryResult] = []
+        self.told_sealed: list[Epoch] = []
         self.sent: list[Any] = []
         self.requests: list[EpochStoreRequest] = []
         self.missing: set[ShardId] = set()
@@ -155,7 +156,12 @@ class Bench:
         """Begin, and answer the epoch store's first question unless `last_clean` is None."""
         meta = metadata(self.nodes, self.replication, self.next_epoch, since, config_version)
         self.recoveries.start(
-            log, Epoch(self.next_epoch), meta, lambda result, now: self.results.append(result), self.now
+            log,
+            Epoch(self.next_epoch),
+            meta,
+            lambda result, now: self.results.append(result),
+            self.now,
+            on_sealed=lambda next_epoch, now: self.told_sealed.append(next_epoch),
         )
         self.end_turn()
         if last_clean is not None and self.requests:

@@ -56,6 +56,19 @@ def test_epochs_are_recovered_in_order_and_the_tail_is_carried_over_empty_ones()
     assert [recovered.epoch for recovered in bench.results[0].epochs] == [2, 3]
 
 
+def test_that_nothing_can_be_stored_below_is_told_when_the_last_epoch_is_sealed() -> None:
+    bench = Bench(2, next_epoch=4)
+    bench.start(last_clean=1)
+    for node in (0, 1):
+        bench.sealed(node, epochs=(2, 3))
+    for node in (0, 1):
+        bench.digested(node, epoch=2)
+    assert bench.told_sealed == [], "the epochs before the last are not clean yet"
+    bench.finish_epoch(0, 1)
+    assert bench.told_sealed == [4]
+    assert not bench.results
+
+
 @pytest.mark.parametrize(
     ("last_clean", "asked"),
     [
