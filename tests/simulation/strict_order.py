@@ -1,4 +1,4 @@
-"""Strict order under faults: clients append, each one record at a time, and remember when they called and when they were told.
+"""Strict order while sequencers are cut off: clients append, each one record at a time, and remember when they called and when they were told.
 
 The rule: an append that began after another one was acknowledged lies behind it, whoever appended them and whichever sequencers took them.
 """
@@ -13,8 +13,9 @@ from itertools import accumulate
 from logdevice_py import LogDeviceError, SimCluster
 
 LOG = 1
-CLIENTS = 5
-SECONDS = 20
+CLIENTS = 4
+NODES = 5
+SECONDS = 12
 
 
 @dataclass
@@ -56,12 +57,32 @@ async def _append(cluster: SimCluster, appends: Appends, name: str) -> None:
             await asyncio.sleep(cluster.rng.choice([0, 0.005, 0.02, 0.1]))
 
 
+async def _cut_off(cluster: SimCluster) -> None:
+    """The log's sequencer and one more node do not hear of the others for a while, again and again; clients reach all of them."""
+    network = cluster.machines.network
+    async with cluster.client() as client:
+        while True:
+            await asyncio.sleep(cluster.rng.uniform(0.5, 1.5))
+            sequencer = int((await client.sequencer(LOG, timeout=60)).node)
+            few = [sequencer, cluster.rng.choice([node for node in range(NODES) if node != sequencer])]
+            pairs = [(one, two) for one in few for two in range(NODES) if two not in few]
+            pairs += [(two, one) for one, two in pairs]
+            for source, target in pairs:
+                network.block(source, target)
+            await asyncio.sleep(cluster.rng.uniform(2, 5))
+            for source, target in pairs:
+                network.unblock(source, target)
+
+
 async def strictly_ordered_appends(cluster: SimCluster) -> Appends:
     """All of it, and the rule."""
     appends = Appends()
+    cutting = asyncio.create_task(_cut_off(cluster))
     async with asyncio.TaskGroup() as group:
         for number in range(CLIENTS):
             group.create_task(_append(cluster, appends, f"c{number}"))
+    cutting.cancel()
+    await asyncio.gather(cutting, return_exceptions=True)
     violations = appends.violations()
     assert not violations, (
         f"rule: {len(violations)} of {len(appends.acknowledged)} appends are out of order: {violations[0]}"
