@@ -1,21 +1,30 @@
-"""Strict order while sequencers are cut off: clients append, each one record at a time, and remember when they called and when they were told.
+"""Strict order under faults: clients append, each one record at a time, and remember when they called and when they were told.
 
-The rule: an append that began after another one was acknowledged lies behind it, whoever appended them and whichever sequencers took them.
+1. An append that began after another one was acknowledged lies behind it, whoever appended them and whichever sequencers took them.
+2. Nobody is told of an entry before an f-majority of shards has the seal of the epoch before on its disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
-from logdevice_py import LogDeviceError, SimCluster
+from client.takeover import recovered
+from logdevice_py import LogDeviceError, SimCluster, Status
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.machine import Send
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Appended, Sealed
+from server.simulation.machines import SimNode
 
 LOG = 1
-CLIENTS = 4
+CLIENTS = 3
 NODES = 5
-SECONDS = 12
+SECONDS = 10
 
 
 @dataclass
@@ -54,38 +63,61 @@ async def _append(cluster: SimCluster, appends: Appends, name: str) -> None:
                 await asyncio.sleep(0.1)
                 continue
             appends.acknowledged.append((called, loop.time(), (int(receipt.lsn), receipt.batch_offset)))
-            await asyncio.sleep(cluster.rng.choice([0, 0.005, 0.02, 0.1]))
+            await asyncio.sleep(cluster.rng.choice([0.005, 0.02, 0.1]))
 
 
-async def _cut_off(cluster: SimCluster) -> None:
-    """The log's sequencer and one more node do not hear of the others for a while, again and again; clients reach all of them."""
-    network = cluster.machines.network
+class SealWatch:
+    """Looks at what nodes send: rule 2."""
+
+    def __init__(self) -> None:
+        self.sealed: dict[int, int] = {}
+        """By shard: the greatest epoch that it said it has sealed, which it says once that is on its disk."""
+        self.take_overs: set[int] = set()
+
+    def __call__(self, node: SimNode, effects: list[Any]) -> None:
+        for effect in effects:
+            if type(effect) is not Send:
+                continue
+            message = effect.message
+            if type(message) is Sealed:
+                for row in message.logs:
+                    if row.log == LOG and row.status is Status.OK:
+                        self.sealed[message.shard] = max(self.sealed.get(message.shard, 0), row.seal_epoch)
+            elif type(message) is Appended and message.log == LOG and message.status is Status.OK:
+                self._check(message.lsn >> 32)
+
+    def _check(self, epoch: int) -> None:
+        if epoch == 1:
+            return
+        self.take_overs.add(epoch)
+        sealed = sum(until >= epoch - 1 for until in self.sealed.values())
+        # of five shards with two copies of each record, four are an f-majority
+        assert sealed >= NODES - 1, f"rule 2: an entry of epoch {epoch} is acknowledged, and {sealed} shards are sealed"
+
+
+async def _move_on(cluster: SimCluster) -> None:
+    """Takes the log to other epochs."""
     async with cluster.client() as client:
         while True:
-            await asyncio.sleep(cluster.rng.uniform(0.5, 1.5))
-            sequencer = int((await client.sequencer(LOG, timeout=60)).node)
-            few = [sequencer, cluster.rng.choice([node for node in range(NODES) if node != sequencer])]
-            pairs = [(one, two) for one in few for two in range(NODES) if two not in few]
-            pairs += [(two, one) for one, two in pairs]
-            for source, target in pairs:
-                network.block(source, target)
-            await asyncio.sleep(cluster.rng.uniform(2, 5))
-            for source, target in pairs:
-                network.unblock(source, target)
+            await asyncio.sleep(cluster.rng.uniform(0.2, 1))
+            with suppress(LogDeviceError):
+                before = await client.sequencer(LOG, timeout=2)
+                await recovered(client, LogId(LOG), min_epoch=before.epoch + 1, timeout_us=Micros(2_000_000))
 
 
-async def strictly_ordered_appends(cluster: SimCluster) -> Appends:
-    """All of it, and the rule."""
-    appends = Appends()
-    cutting = asyncio.create_task(_cut_off(cluster))
+async def strictly_ordered_appends(cluster: SimCluster) -> SealWatch:
+    """All of it, and the rules."""
+    appends, watch = Appends(), SealWatch()
+    cluster.machines.watch = watch
+    moving = asyncio.create_task(_move_on(cluster))
     async with asyncio.TaskGroup() as group:
         for number in range(CLIENTS):
             group.create_task(_append(cluster, appends, f"c{number}"))
-    cutting.cancel()
-    await asyncio.gather(cutting, return_exceptions=True)
+    moving.cancel()
+    await asyncio.gather(moving, return_exceptions=True)
     violations = appends.violations()
     assert not violations, (
-        f"rule: {len(violations)} of {len(appends.acknowledged)} appends are out of order: {violations[0]}"
+        f"rule 1: {len(violations)} of {len(appends.acknowledged)} appends are out of order: {violations[0]}"
     )
     await cluster.calm()
-    return appends
+    return watch
