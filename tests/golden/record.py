@@ -20,6 +20,7 @@ _BEFORE: Final = ", before"
 _NEVER: Final = object()
 _ADDED_LATER: Final[dict[tuple[str, str], Any]] = {
     ("EpochMetaData", "guarded_since"): 0,
+    ("EpochMetaData", "strict_since"): 0,
     ("EpochState", "tail_records"): 0,
     ("EpochState", "tail_extensions"): b"",
     ("TailRecord", "records"): None,

@@ -25,9 +25,18 @@ _SHARD_STATUS = "tests/unit/server/event_log/test_shard_status.py::TestParts"
 _DIRTY = f"{_SHARD}/repair/test_dirty_ranges.py::TestRepair"
 _RARE_DIRTY = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/rebuilding/test_rebuilding.py::TestGiving"
+_STRICT: Final = "the workload of the swarm neither ends logs nor orders them strictly; other workloads do"
+_ORDER = "tests/unit/sequencer/test_strict_order.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "read_end_of_log": (
+        _STRICT,
+        "tests/unit/client/read/test_read_stream.py::TestDelivery::test_who_follows_a_log_comes_to_its_end",
+    ),
+    "withheld_answer_given": (_STRICT, f"{_ORDER}::TestAnswers::test_the_end_of_recovery_says_as_much"),
+    "too_many_answers_withheld": (_STRICT, f"{_ORDER}::TestAnswers::test_memory_is_bounded"),
+    "log_is_strictly_ordered": (_STRICT, f"{_ORDER}::TestPromise::test_the_attribute_makes_an_epoch_that_keeps_it"),
     "log_store_failed": (_DISK, f"{_ROCKSDB}::test_a_failed_sync_is_final"),
     "log_store_drop_finished": (_DISK, f"{_PARTITIONS}::TestCrash::test_between_the_row_that_drops_and_the_drop"),
     "log_store_begin_undone": (_DISK, f"{_PARTITIONS}::TestCrash::test_between_the_family_and_its_row"),
