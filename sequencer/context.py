@@ -26,6 +26,7 @@ from sequencer.frames import Answers
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.result import EpochContents, RecoveryResult
 from sequencer.releases import Releases
+from sequencer.rolling import RollTurns
 from sequencer.settings import SequencerSettings
 from sequencer.store_availability import Reason, StoreAvailability
 from sequencer.store_timeouts import StoreTimeouts, StoreTimers
@@ -94,6 +95,7 @@ class SequencerContext:
         "releases",
         "requests",
         "rng",
+        "roll_turns",
         "settings",
         "store_timeouts",
         "store_timers",
@@ -124,6 +126,7 @@ class SequencerContext:
         self.requests = requests
         self.metrics = SequencerMetrics()
         self.answers = Answers(outbox, self.metrics)
+        self.roll_turns = RollTurns(settings, timers, rng, self.metrics)
         self.releases: Releases
         self.recoveries: Recoveries
         self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, requests)
@@ -153,7 +156,7 @@ class SequencerContext:
 
     def use_settings(self, settings: SequencerSettings) -> None:
         """Go on with other settings; what was begun keeps its times, and write streams that are known their limits."""
-        self.settings = settings
+        self.settings = self.roll_turns.settings = settings
         self.availability.use_settings(settings)
         self.store_timeouts.use_settings(settings)
         self.epoch_store.use_settings(settings)

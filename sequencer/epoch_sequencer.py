@@ -65,6 +65,9 @@ class EpochOwner(Protocol):
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """Everything up to the LNG of the epoch is fully replicated; the shards of `copyset` have the entry at it."""
 
+    def on_entry(self, epoch: EpochSequencer, now: Micros) -> None:
+        """The epoch, of a log that rolls, gave an LSN."""
+
     def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """A shard holds a seal of that epoch, set by that node."""
 
@@ -95,6 +98,7 @@ class EpochSequencer:
         "lost",
         "owner",
         "preempted_by",
+        "rolls",
         "state",
         "store_flags",
         "streams",
@@ -142,6 +146,8 @@ class EpochSequencer:
         """Take the attributes that may change within an epoch."""
         self.attributes = attributes
         self._compression = compression_of(self.log, attributes)
+        self.rolls = attributes.rolls and self.log <= USER_LOG_ID_MAX
+        """The owner is told of entries."""
         self.durability = Durability.SYNC if self.log > USER_LOG_ID_MAX else attributes.durability
         draining = self.store_flags & int(StoreFlags.DRAINING)
         self.store_flags = draining | (int(StoreFlags.SYNC) if self.durability is Durability.SYNC else 0)
@@ -244,6 +250,8 @@ class EpochSequencer:
         metrics.entries_started += 1
         metrics.bytes_in_flight += size
         appender.start(copyset, body, crc32c(body), now)
+        if self.rolls:
+            self.owner.on_entry(self, now)
         return status
 
     def appender(self, esn: int) -> Appender | None:

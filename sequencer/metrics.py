@@ -32,6 +32,11 @@ class SequencerMetrics:
     activations: int = counter("Activations that got an epoch.", unit="activations")
     activation_failures: int = counter("Requests for an epoch that failed.", unit="requests")
     preemptions: int = counter("Times that another sequencer took a log over.", unit="times")
+    epochs_rolled: int = counter("Epochs ended because of their age or size.", unit="epochs")
+    rolls_under_way: int = gauge(
+        "Logs whose epoch is being ended by age or size, until what was before is recovered.", unit="logs"
+    )
+    rolls_queued: int = gauge("Logs that wait until fewer roll.", unit="logs")
     recoveries_completed: int = counter("Recoveries of logs that came to their end.", unit="recoveries")
     metadata_entries_written: int = counter("Entries of metadata logs written.", unit="entries")
     entries_in_flight: int = gauge(

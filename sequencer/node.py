@@ -323,7 +323,7 @@ class SequencerNode:
             sequencer = self.sequencers[log] = Sequencer(log, attributes, context, self)
             context.metrics.sequencers = len(self.sequencers)
         elif sequencer.attributes is not attributes:
-            sequencer.on_attributes(attributes)
+            sequencer.on_attributes(attributes, now)
         if decision.action is Action.REACTIVATE:
             sequencer.activate(now)
         elif decision.home:

@@ -75,7 +75,7 @@ class Reconfiguration:
             del self._sequencers[log]
             return None
         if attributes is not sequencer.attributes:
-            sequencer.on_attributes(attributes)
+            sequencer.on_attributes(attributes, now)
         return sequencer
 
     def start(self, now: Micros) -> None:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
@@ -18,6 +18,7 @@ from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
 from logdevice_py.protocol.messages import Append, GuardedAppend, Stored
 from sequencer.activation import Activation, wanted_placement
+from sequencer.activation_limit import ActivationLimit
 from sequencer.appender import Appender
 from sequencer.batching import OpenEntry
 from sequencer.context import SequencerContext
@@ -25,8 +26,10 @@ from sequencer.effects import LogNotice
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
 from sequencer.metadata_log import MetadataLogWrite
+from sequencer.metadata_upkeep import MetadataUpkeep
 from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.redirection import Standing
+from sequencer.rolling import Rolling, RollState
 from sequencer.tail import Tail
 from sequencer.withheld_answers import NOTHING_WITHHELD, WithheldAnswers
 
@@ -50,6 +53,10 @@ SEQUENCER_TRANSITIONS: Final = transitions(
     }
 )
 _ACTIVE = SequencerPhase.ACTIVE
+
+
+def _rolls(log: LogId, attributes: LogAttributes) -> bool:
+    return attributes.rolls and log <= USER_LOG_ID_MAX
 
 
 class SequencerHooks(Protocol):
@@ -78,13 +85,9 @@ class Sequencer:
     """One log. Kept small: a node has one of these for every log that it ever sequenced, most of them idle."""
 
     __slots__ = (
-        "_activated_at",
-        "_activations",
+        "_activation_limit",
         "_drained",
         "_hooks",
-        "_metadata_moves",
-        "_metadata_repair_at",
-        "_metadata_write",
         "activation",
         "attributes",
         "buffer",
@@ -98,12 +101,14 @@ class Sequencer:
         "last_timestamp",
         "log",
         "metadata",
+        "metadata_upkeep",
         "no_redirect_until",
         "open_batch",
         "preempted_by",
         "recovered",
         "release_copyset",
         "release_shards",
+        "rolling",
         "state",
         "tail",
         "tail_lsn",
@@ -152,14 +157,12 @@ class Sequencer:
         """Of a log with strict order."""
         self.watched = False
         """Somebody waits for changes."""
-        self._metadata_write: MetadataLogWrite | None = None
-        self._metadata_moves = context.metadata_moves
-        """Of the context when the metadata were last written."""
-        self._metadata_repair_at = 0
+        self.metadata_upkeep = MetadataUpkeep(log, context, self)
+        self.rolling: Rolling | None = Rolling(self, context.roll_turns) if _rolls(log, attributes) else None
+        """None: epochs of the log are not ended because of their age or size."""
         self._drained = True
         """Recovery may start: the epoch before is quiescent, or had its time."""
-        self._activated_at = 0
-        self._activations = 0
+        self._activation_limit = ActivationLimit()
 
     def _become(self, state: SequencerPhase) -> None:
         assert state in self.state.followed_by, (self.log, self.state, state)
@@ -183,7 +186,19 @@ class Sequencer:
     @property
     def metadata_write(self) -> MetadataLogWrite | None:
         """The metadata on their way into the metadata log, to look at."""
-        return self._metadata_write
+        return self.metadata_upkeep.write
+
+    @property
+    def may_roll(self) -> bool:
+        """Something of the current epoch is released, and no other epoch is being got."""
+        current = self.current
+        return (
+            self.state is _ACTIVE
+            and self.activation is None
+            and current is not None
+            and current.lng > 0
+            and self.is_released
+        )
 
     def standing(self) -> Standing:
         """For routing."""
@@ -202,7 +217,7 @@ class Sequencer:
             assert self.current is not None
             acceptable = Epoch(self.current.epoch + 1)
         self.activation = Activation(self, acceptable, self.context)
-        self.activation.start(self._activation_time(now), now)
+        self.activation.start(self._activation_limit.next(self.context.settings, now), now)
 
     def stop_activation(self, now: Micros) -> None:
         """Nobody wants the epoch any more."""
@@ -215,17 +230,6 @@ class Sequencer:
         if self.activation is not None:
             self.activation.stop()
             self.activation = None
-
-    def _activation_time(self, now: Micros) -> int:
-        settings = self.context.settings
-        interval = settings.reactivation_limit_interval_us
-        if now - self._activated_at >= interval:
-            self._activated_at = now
-            self._activations = 0
-        self._activations += 1
-        if self._activations <= settings.reactivation_limit:
-            return now
-        return self._activated_at + interval
 
     def read_metadata_log(self, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
         """Find out whether the metadata log is empty."""
@@ -258,14 +262,14 @@ class Sequencer:
         self.recovered = None
         self.guarded = bool(metadata.guarded_since)
         self.tail = None
-        if self._metadata_write is not None:
-            self._metadata_write.stop(now)
-            self._metadata_write = None
+        self.metadata_upkeep.stop(now)
         self.context.recoveries.supersede(self.log, now)
         if oldest is not None:
             oldest.destroy(self.context.node, now)
         if not metadata.written:
-            self._write_metadata(metadata, now)
+            self.metadata_upkeep.start(metadata, now)
+        if self.rolling is not None:
+            self.rolling.on_epoch(now)
         self._drained = False
         if old is None:
             self._start_recovery(now)
@@ -285,6 +289,8 @@ class Sequencer:
             assert metadata is not None
             self.on_sealed(Epoch(metadata.given_epoch - 1), metadata.writer, now)
             return
+        if self.rolling is not None:
+            self.rolling.on_refused(now)
         if self.current is None:
             self._become(SequencerPhase.UNAVAILABLE if status is Status.DISABLED else SequencerPhase.REFUSED)
         self._hooks.on_unavailable(self, status, now)
@@ -310,11 +316,10 @@ class Sequencer:
         elif wanted is not None and not wanted.same_placement(metadata.current):
             marks.hit("nodeset_changes")
             self.activate(now)
-        elif self._metadata_moves != self.context.metadata_moves and self._metadata_write is None:
-            marks.hit("metadata_moved")
-            self._write_metadata(metadata, now)
+        else:
+            self.metadata_upkeep.follow_moves(metadata, now)
 
-    def on_attributes(self, attributes: LogAttributes) -> None:
+    def on_attributes(self, attributes: LogAttributes, now: Micros) -> None:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
         self.attributes = attributes
         if self.state is SequencerPhase.REFUSED:
@@ -322,6 +327,14 @@ class Sequencer:
         for epoch in (self.current, self.draining):
             if epoch is not None:
                 epoch.set_attributes(attributes)
+        if not _rolls(self.log, attributes):
+            self._stop_rolling(now)
+            self.rolling = None
+            return
+        if self.rolling is None:
+            self.rolling = Rolling(self, self.context.roll_turns)
+        if self.state is _ACTIVE and self.current is not None and self.current.next_esn > 1:
+            self.rolling.on_attributes(self.current.bytes_taken, now)
 
     def deactivate(self, now: Micros) -> bool:
         """Stop until somebody asks for the log. False, and nothing happens: entries are on their way, or another epoch is."""
@@ -332,10 +345,9 @@ class Sequencer:
             return False
         self.home_version = 0
         self.context.recoveries.abort(self.log, now)
-        if self._metadata_write is not None:
-            self._metadata_write.stop(now)
-            self._metadata_write = None
+        self.metadata_upkeep.stop(now)
         self._become(SequencerPhase.UNAVAILABLE)
+        self._stop_rolling(now)
         current.destroy(NO_NODE, now)
         self.current = self.metadata = self.recovered = self.tail = None
         self._drained = True
@@ -348,15 +360,19 @@ class Sequencer:
         self.home_version = 0
         self._end_activation()
         self.context.recoveries.abort(self.log, now)
-        if self._metadata_write is not None:
-            self._metadata_write.stop(now)
+        self.metadata_upkeep.stop(now)
         self._become(SequencerPhase.UNAVAILABLE)
+        self._stop_rolling(now)
         for epoch in (self.draining, self.current):
             if epoch is not None:
                 epoch.destroy(NO_NODE, now)
         self.withheld.refuse(NO_NODE)
         self._hooks.on_unavailable(self, Status.NOTFOUND, now)
         self._hooks.on_changed(self, now)
+
+    def _stop_rolling(self, now: Micros) -> None:
+        if self.rolling is not None:
+            self.rolling.stop(now)
 
     # Recovery and release
 
@@ -416,30 +432,16 @@ class Sequencer:
     def on_metadata_written(self, now: Micros) -> None:
         """The metadata of the current epoch are in the metadata log."""
         assert self.metadata is not None
-        self._metadata_write = None
+        self.metadata_upkeep.on_written()
         self.metadata = replace(self.metadata, written=True)
         if self.state is SequencerPhase.ACTIVE:
             self._try_release(now)
             self.reconsider(now)
 
     def store_metadata_again(self, now: Micros) -> None:
-        """Somebody cannot read the metadata log for certain: copies are damaged, or shards have lost theirs."""
-        metadata = self.metadata
-        if (
-            self.state is not SequencerPhase.ACTIVE
-            or metadata is None
-            or self._metadata_write is not None
-            or now < self._metadata_repair_at
-        ):
-            return
-        marks.hit("metadata_stored_again")
-        self._metadata_repair_at = now + self.context.settings.metadata_repair_us
-        self._write_metadata(metadata, now)
-
-    def _write_metadata(self, metadata: EpochMetaData, now: Micros) -> None:
-        self._metadata_moves = self.context.metadata_moves
-        self._metadata_write = MetadataLogWrite(self.log, metadata, self.context, self)
-        self._metadata_write.start(now)
+        """Somebody cannot read the metadata log for certain."""
+        if self.state is SequencerPhase.ACTIVE and self.metadata is not None:
+            self.metadata_upkeep.repair(self.metadata, now)
 
     def _try_release(self, now: Micros) -> None:
         """Release the current epoch up to its LNG once nothing stands in the way."""
@@ -463,6 +465,8 @@ class Sequencer:
             self.release_copyset = ()
         releases.moved(self, self.release_copyset, now)
         self._hooks.on_changed(self, now)
+        if self.rolling is not None:
+            self.rolling.on_released(now)
 
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """More of an epoch is fully replicated."""
@@ -474,6 +478,13 @@ class Sequencer:
         self.context.releases.moved(self, copyset, now)
         if self.watched:
             self._hooks.on_changed(self, now)
+        if self.rolling is not None and self.rolling.state is RollState.DUE:
+            self.rolling.on_released(now)
+
+    def on_entry(self, epoch: EpochSequencer, now: Micros) -> None:
+        """The epoch, of a log that rolls, gave an LSN."""
+        if self.rolling is not None and epoch is self.current:
+            self.rolling.on_entry(epoch.bytes_taken, now)
 
     # Preemption
 
@@ -487,11 +498,10 @@ class Sequencer:
         self.preempted_by = node
         self.home_version = 0
         self.context.recoveries.abort(self.log, now)
-        if self._metadata_write is not None:
-            self._metadata_write.stop(now)
-            self._metadata_write = None
+        self.metadata_upkeep.stop(now)
         self._end_activation()
         self.withheld.refuse(node)
+        self._stop_rolling(now)
         self._hooks.on_unavailable(self, Status.PREEMPTED, now)
         self._hooks.on_changed(self, now)
 
@@ -508,8 +518,7 @@ class Sequencer:
 
     def on_metadata_stored(self, message: Stored, now: Micros) -> None:
         """A shard answered a STORE of the metadata log."""
-        if self._metadata_write is not None:
-            self._metadata_write.on_stored(message, now)
+        self.metadata_upkeep.on_stored(message, now)
 
     def timestamp(self) -> Timestamp:
         """For the next entry: never below that of an earlier one, even if the clock was set back."""

@@ -124,6 +124,20 @@ class SequencerSettings:
     reactivation_limit_interval_us: int = setting(
         1 * _S, unit="us", lo=_MS, hi=600 * _S, doc="Interval of `reactivation_limit`."
     )
+    concurrent_rolls: int = setting(
+        4,
+        unit="logs",
+        lo=1,
+        hi=10_000,
+        doc="Logs of a node whose epochs are ended by age or size at the same time; the others queue.",
+    )
+    roll_turn_us: int = setting(
+        2 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="A roll that takes longer does not count for `concurrent_rolls` any more.",
+    )
     activation_wait_us: int = setting(
         10 * _S,
         unit="us",

@@ -48,6 +48,7 @@ def _sequencer_row(sequencer: Sequencer) -> SequencersRow:
         waiting_for_recovery=len(sequencer.held or ()),
         is_recovered=int(sequencer.recovered is not None),
         metadata_log_written=None if metadata is None else int(metadata.written),
+        roll_state=None if sequencer.rolling is None else sequencer.rolling.state.name,
         draining_epoch=None if draining is None else draining.epoch,
         draining_in_flight=0 if draining is None else draining.in_flight,
         preempted_by=None if sequencer.preempted_by == NO_NODE else sequencer.preempted_by,

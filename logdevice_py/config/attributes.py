@@ -83,9 +83,24 @@ class LogAttributes:
         "all clients are in order of real time. It cannot be taken back.",
     )
     backlog_us: int = setting(0, unit="us", lo=0, hi=876_600 * _HOUR, doc="How long records are kept; 0 is for ever.")
+    roll_every: int = setting(
+        0,
+        unit="us",
+        lo=0,
+        hi=876_600 * _HOUR,
+        doc="Age, from its first record on, at which an epoch that holds something is ended; 0 is never. Up to a tenth less, at random.",
+    )
+    roll_bytes: int = setting(
+        0, unit="bytes", lo=0, hi=1 << 50, doc="Bytes of payloads at which an epoch is ended; 0 is never."
+    )
     sequencer_affinity: Location = setting(  # noqa: RUF009
         NOWHERE, unit="text", doc="Where the log is sequenced if any node there can; empty is anywhere."
     )
+
+    @property
+    def rolls(self) -> bool:
+        """Epochs of the log are ended because of their age or size."""
+        return bool(self.roll_every or self.roll_bytes)
 
 
 ATTRIBUTES: Final[Mapping[str, dataclasses.Field[Any]]] = {

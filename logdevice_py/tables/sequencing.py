@@ -32,6 +32,10 @@ class SequencersRow:
     waiting_for_recovery: int = column(_INTEGER, "Frames that wait until earlier epochs are recovered.")
     is_recovered: int = column(_FLAG, "All earlier epochs are recovered.")
     metadata_log_written: int | None = column(_FLAG, "The nodeset of the epoch stands in the metadata log.")
+    roll_state: str | None = column(
+        _TEXT,
+        "EMPTY, FILLING, DUE, QUEUED or ROLLING: how far the epoch is from its end by age or size; NULL: it has none.",
+    )
     draining_epoch: int | None = column(_INTEGER, "The epoch before, while entries of it are still stored.")
     draining_in_flight: int = column(_INTEGER, "Entries of it that are on their way.")
     preempted_by: int | None = column(_INTEGER, "The node that took the log over.")

@@ -40,6 +40,7 @@ from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.attempt import EPOCH_RECOVERY_TRANSITIONS
 from sequencer.recovery.metrics import RecoveryMetrics
+from sequencer.rolling import ROLL_TRANSITIONS
 from sequencer.sequencer import SEQUENCER_TRANSITIONS
 from server.admin.actions import ACTIONS
 from server.admin.log_metrics import LogMetrics
@@ -81,6 +82,7 @@ METRICS: dict[str, type[Any]] = {
 }
 MACHINES: dict[str, Mapping[Any, Collection[Any]]] = {
     "Sequencer of a log": SEQUENCER_TRANSITIONS,
+    "Rolling of a log": ROLL_TRANSITIONS,
     "Recovery of an epoch": EPOCH_RECOVERY_TRANSITIONS,
     "Write stream": WRITE_STREAM_TRANSITIONS,
     "Read stream, at the client": READ_STREAM_TRANSITIONS,
