@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
-from client.arguments import key_argument, lsn_argument, time_argument, timeout_argument
+from client.arguments import count_argument, key_argument, lsn_argument, time_argument, timeout_argument
 from client.client_operations import ClientOperations
 from client.look_up.answers import LogHead, LogTail, TrimPreview
+from client.look_up.epochs_request import KnownEpochs
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
+from client.look_up.segments import LogEnd, Segment, listed_segments
 from client.look_up.survey import LogParts
 from client.read.items import Gap, GapKind
 from client.reader import Reader
 from client.request_history import format_wait
 from client.sequencer_state import SequencerState
 from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
+from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -170,6 +173,54 @@ class LogQuestions(ClientOperations):
         finally:
             self.session.look_ups.cancel(request)
         return size
+
+    async def segments(
+        self, log: int | str, *, start: int = LSN.OLDEST, limit: int | None = None, timeout: float | None = None
+    ) -> list[Segment]:
+        """The segments of the log, which are its non-empty epochs, by ascending LSN: completed ones, and at the end the one in progress. Those that are
+        trimmed whole are left out. Of each it is known what it holds if the log rolls or is guarded; otherwise, where it ends.
+
+        Args:
+            log: id or path.
+            start: an LSN; segments that end before it are left out.
+            limit: at most so many, the first ones.
+            timeout: seconds.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        log_id, until = await self.known_log(log), self.now() + self._timeout_us(timeout)
+        first_lsn, most = lsn_argument("start", start), None if limit is None else count_argument("limit", limit)
+        future = self.future()
+        self.session.log_end(log_id, future, self.now(), timeout_argument(timeout))
+        end = await self._answer(future)
+        assert isinstance(end, LogEnd)
+        found: list[Segment] = []
+        trim_point, epoch = LSN_INVALID, max(epoch_of(Lsn(first_lsn)), EPOCH_MIN)
+        if end.epoch > EPOCH_MIN and end.tail:
+            last = Epoch(end.epoch - 1)
+            parts = await self._parts(log_id, LSN(compose_lsn(last, ESN_MAX)), until)
+            epoch = max(epoch, *(interval.since for interval, _, _ in islice(parts, 1)))
+            while epoch <= last and (most is None or len(found) < most):
+                known = await self._known_epochs(log_id, parts, epoch, last, until)
+                trim_point = max(trim_point, known.trim_point)
+                found += listed_segments(known, epoch, Lsn(first_lsn))
+                epoch = Epoch(known.covered + 1)
+        in_progress = end.segment(trim_point)
+        if in_progress is not None and end.tail >= first_lsn:
+            found.append(in_progress)
+        return found if most is None else found[:most]
+
+    async def _known_epochs(self, log: LogId, parts: LogParts, first: Epoch, last: Epoch, until: int) -> KnownEpochs:
+        future = self.future()
+        left = max(0, until - self.now())
+        request = self.session.look_ups.epochs(log, parts, first, last, future, self.now(), left)
+        try:
+            known = await self._answer(future)
+        finally:
+            self.session.look_ups.cancel(request)
+        assert isinstance(known, KnownEpochs)
+        return known
 
     async def _find(self, log: LogId, target: FindTarget, timeout: float | None) -> tuple[FoundPlace, LSN]:
         """What was found up to the tail, and the tail."""

@@ -23,6 +23,7 @@ from client.known_cluster import KnownCluster
 from client.links import Links
 from client.look_up.answers import LogTail
 from client.look_up.requests import LookUps
+from client.look_up.segments import LogEnd
 from client.look_up.survey import SurveyContext
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
@@ -38,11 +39,12 @@ from client.write.open_writers import OpenWriters
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
+from logdevice_py.core.epoch_summary import EpochCounts
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
     Appended,
@@ -319,6 +321,10 @@ class ClientSession:
         """Where the log ends, `LogTail`."""
         self._ask(log, promise, now, timeout_us, "tail", _tail_of, flags=_TAIL)
 
+    def log_end(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
+        """Where the log ends, and what the epoch in progress holds, `LogEnd`."""
+        self._ask(log, promise, now, timeout_us, "tail", _end_of, flags=_TAIL)
+
     def sequencer(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """Who sequences the log and how far it is, `SequencerState`; activates the log when nobody sequences it."""
         self._ask(log, promise, now, timeout_us, "sequencer", _state_of)
@@ -412,6 +418,14 @@ class ClientSession:
     def alive_nodes(self) -> list[NodeId]:
         """Nodes of which a node said that they take part, or all while none has said anything."""
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
+
+
+def _end_of(answer: SeqState, node: NodeId) -> LogEnd:
+    try:
+        counts = EpochCounts.decode(answer.counts) if answer.counts else None
+    except CorruptEntryError:
+        counts = None
+    return LogEnd(answer.epoch, answer.last_released, answer.tail_timestamp, counts)
 
 
 def _tail_of(answer: SeqState, node: NodeId) -> LogTail:

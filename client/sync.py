@@ -25,6 +25,7 @@ from client.client import Client
 from client.guards import Position
 from client.log_tree.client_log_tree import LogTreeEntry
 from client.look_up.answers import LogHead, LogTail
+from client.look_up.segments import Segment
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
 from client.replica.commands import StateVersion
@@ -275,6 +276,12 @@ class SyncClient(PublicNames):
     def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
         """See `Client.head`."""
         return _background.run(self._client.head(log, timeout=timeout))
+
+    def segments(
+        self, log: int | str, *, start: int = LSN.OLDEST, limit: int | None = None, timeout: float | None = None
+    ) -> list[Segment]:
+        """See `Client.segments`."""
+        return _background.run(self._client.segments(log, start=start, limit=limit, timeout=timeout))
 
     def is_empty(self, log: int | str, *, timeout: float | None = None) -> bool:
         """See `Client.is_empty`."""

@@ -20,6 +20,7 @@ from logdevice_py.core.entry import (
     encode_header,
     parse_header,
 )
+from logdevice_py.core.epoch_summary import EpochCounts
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of
 from logdevice_py.core.lsn import EPOCH_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.machine import Send
@@ -107,6 +108,7 @@ class Appender:
         "_sent_at",
         "context",
         "copyset",
+        "counts",
         "deadline",
         "extensions",
         "flags",
@@ -136,6 +138,7 @@ class Appender:
         size: int,
         store_flags: int = 0,
         extensions: bytes = b"",
+        counts: EpochCounts | None = None,
     ) -> None:
         self.owner = owner
         self.context = owner.context
@@ -145,6 +148,8 @@ class Appender:
         self.records = records
         self.flags = flags
         self.extensions = extensions
+        self.counts = counts
+        """Of the epoch up to and with it; None: they are not counted."""
         self.size = size
         """Bytes that it counts for in windows."""
         self.store_flags = store_flags

@@ -11,6 +11,8 @@ from google_crc32c import value as crc32c
 from logdevice_py.config.attributes import Durability, LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.entry import ConstituentFlags, EntryFlags, encode_body, pack_body
+from logdevice_py.core.epoch_summary import EpochCounts
+from logdevice_py.core.extensions import encode_counts
 from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
@@ -23,6 +25,7 @@ from sequencer.batching import compression_of, is_worth_packing
 from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import StickyCopyset
 from sequencer.frames import NO_NODE, Answers, Frame
+from sequencer.guard import transaction_ids
 from sequencer.sliding_window import SlidingWindow
 from sequencer.withheld_answers import WithheldAnswers
 from sequencer.write_streams import KnownWriters
@@ -88,11 +91,13 @@ class EpochSequencer:
         "acknowledged",
         "attributes",
         "context",
+        "counts",
         "durability",
         "epoch",
         "generations",
         "interval",
         "lng",
+        "lng_counts",
         "lng_timestamp",
         "log",
         "lost",
@@ -114,7 +119,10 @@ class EpochSequencer:
         epoch: Epoch,
         interval: EpochInterval,
         attributes: LogAttributes,
+        *,
+        counted: bool = False,
     ) -> None:
+        """`counted`: entries say what the epoch has up to them."""
         self.owner = owner
         self.context = context
         self.log = log
@@ -127,6 +135,12 @@ class EpochSequencer:
         self.lng = ESN_INVALID
         self.lng_timestamp = Timestamp(0)
         """Of the entry at the LNG."""
+        self.counts: EpochCounts | None = (
+            EpochCounts() if counted or (attributes.rolls and log <= USER_LOG_ID_MAX) else None
+        )
+        """Of what got LSNs; None: nothing is counted."""
+        self.lng_counts = self.counts
+        """Of what there is up to the LNG."""
         self.acknowledged = ESN_INVALID
         """Greatest ESN that a client was told of."""
         self.preempted_by = NO_NODE
@@ -242,7 +256,12 @@ class EpochSequencer:
         if extensions:
             guard = frames[0].guard
             flags |= (_CONDITIONAL if guard is not None and guard.alone else 0) | (0 if records else _CONTROL)
-        appender = Appender(self, lsn, timestamp, frames, records, flags, size, wanted, extensions)
+        counts = self.counts
+        if counts is not None:
+            first, last = transaction_ids(frames)
+            counts = self.counts = counts.with_entry(records, len(body), timestamp, first, last)
+            extensions += encode_counts(counts)
+        appender = Appender(self, lsn, timestamp, frames, records, flags, size, wanted, extensions, counts)
         if not len(window):
             self.context.busy[self] = None
         window.grow(appender)
@@ -363,6 +382,7 @@ class EpochSequencer:
                     self._refuse(appender)
         if last is not None:
             self.lng_timestamp = last.timestamp
+            self.lng_counts = last.counts
             self.owner.on_lng_moved(self, last.copyset, now)
         if not len(window):
             self.context.busy.pop(self, None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import Lsn
@@ -37,6 +38,22 @@ class Guard:
     def alone(self) -> bool:
         """The frame is an entry of its own, acknowledged only when all before it is stored."""
         return bool(self.flags & ALONE)
+
+
+class Guarded(Protocol):
+    """What may have a guard."""
+
+    guard: Guard | None
+
+
+def transaction_ids(frames: Iterable[Guarded]) -> tuple[int, int]:
+    """The first and the last transaction id of what is one entry; 0 and 0: it has none."""
+    first = last = 0
+    for frame in frames:
+        guard = frame.guard
+        if guard is not None and guard.flags & _TRANSACTION:
+            first, last = first or guard.first, guard.last
+    return first, last
 
 
 def guard_of(append: GuardedAppend) -> Guard | None:

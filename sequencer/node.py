@@ -94,6 +94,7 @@ class SequencerNode:
             settings=recovery_settings or RecoverySettings(),
             metrics=self.recovery_metrics,
             cluster=self.recovery_cluster,
+            wall=wall,
             next_token=context.epoch_store.next_token,
             requests=requests,
         )

@@ -321,5 +321,6 @@ class SeqStateService:
                 next_lsn=current.next_lsn if current is not None else LSN_INVALID,
                 tail_lsn=sequencer.tail_lsn if sequencer is not None else LSN_INVALID,
                 tail_timestamp=sequencer.tail_timestamp if sequencer is not None else Timestamp(0),
+                counts=b"" if current is None or current.lng_counts is None else current.lng_counts.encode(),
             ),
         )

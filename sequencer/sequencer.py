@@ -249,8 +249,16 @@ class Sequencer:
         interval = metadata.interval(epoch)
         assert interval is not None
         self.release_shards = self.context.all_shards(metadata)
+        self.guarded = bool(metadata.guarded_since)
         self.current = EpochSequencer(
-            self, self.context, self.context.answers, self.log, epoch, interval, self.attributes
+            self,
+            self.context,
+            self.context.answers,
+            self.log,
+            epoch,
+            interval,
+            self.attributes,
+            counted=self.guarded,
         )
         if metadata.strict_since and epoch > EPOCH_MIN:
             if self.withheld is NOTHING_WITHHELD:
@@ -260,7 +268,6 @@ class Sequencer:
         self._become(SequencerPhase.ACTIVE)
         self.preempted_by = NO_NODE
         self.recovered = None
-        self.guarded = bool(metadata.guarded_since)
         self.tail = None
         self.metadata_upkeep.stop(now)
         self.context.recoveries.supersede(self.log, now)

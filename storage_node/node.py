@@ -22,6 +22,7 @@ from logdevice_py.protocol.messages import (
     DataSize,
     FindKey,
     GetEpochRecoveryMetadata,
+    ListEpochs,
     Start,
     Started,
     Store,
@@ -44,6 +45,7 @@ from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import Contents, DamageFound, DirectoryResult, ReadResult
 from storage_node.metrics import StorageMetrics
 from storage_node.reading.catchup import CatchupQueue
+from storage_node.reading.epoch_list import EpochListHandler, epochs_answer
 from storage_node.reading.look_up import LookUpHandler, find_answer, size_answer
 from storage_node.reading.release import ReleaseHandler
 from storage_node.rebuilding.context import AskSequencer, DonorContext
@@ -74,6 +76,7 @@ class ShardMachines:
         "copies",
         "digest",
         "donor",
+        "epoch_list",
         "look_up",
         "metadata_copies",
         "metadata_resync",
@@ -113,6 +116,7 @@ class ShardMachines:
         self.catchup = CatchupQueue(shard, self.repairs.found_damage)
         self.trim = TrimHandler(shard)
         self.look_up = LookUpHandler(shard)
+        self.epoch_list = EpochListHandler(shard)
         clock = AgreedClock(wall or _no_clock, partial(_other_storage_nodes, shard))
         self.trim_exchange = TrimExchange(shard, self.trim, clock)
         self.removed = RemovedLogs(shard, self.trim, cluster)
@@ -200,6 +204,7 @@ SHARD_HANDLERS: Final = (
     CopiesHandler,
     MetadataCopiesHandler,
     TrimHandler,
+    EpochListHandler,
     LookUpHandler,
     TrimExchange,
     RebuildStoreHandler,
@@ -444,6 +449,8 @@ class StorageNode:
             self._out.send(peer, find_answer(message, Status.NOTSTORAGE))
         elif type(message) is DataSize:
             self._out.send(peer, size_answer(message, Status.NOTSTORAGE))
+        elif type(message) is ListEpochs:
+            self._out.send(peer, epochs_answer(message, Status.NOTSTORAGE))
         elif type(message) is Trim:
             self._out.send(
                 peer,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from logdevice_py.core.epoch_summary import SUMMARY_SIZE
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import EPOCH_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.status import CorruptEntryError
@@ -24,7 +25,9 @@ _LSN: Final = struct.Struct(">BQ")
 _LNG: Final = struct.Struct(">BI")
 _RECOVERY: Final = struct.Struct(">BIIIQqB")
 RECOVERED_EPOCH_SIZE: Final = _RECOVERY.size
-"""Bytes of an encoded `RecoveredEpoch`."""
+"""Bytes of an encoded `RecoveredEpoch` without a summary."""
+_WITH_SUMMARY: Final = 2
+"""Version of a `RecoveredEpoch` that a summary follows."""
 
 
 def encode_micros(micros: int) -> bytes:
@@ -85,11 +88,13 @@ class RecoveredEpoch:
     tail_lsn: Lsn
     tail_timestamp: Timestamp
     authoritative: bool
+    summary: bytes = b""
+    """An encoded `EpochSummary`; empty: the entries of the epoch are not counted."""
 
     def encode(self) -> bytes:
         """Its bytes in the store."""
-        return _RECOVERY.pack(
-            _VERSION,
+        fields = _RECOVERY.pack(
+            _WITH_SUMMARY if self.summary else _VERSION,
             self.seal_epoch,
             self.lng,
             self.last_digest_esn,
@@ -97,12 +102,24 @@ class RecoveredEpoch:
             self.tail_timestamp,
             self.authoritative,
         )
+        return fields + self.summary
 
     @classmethod
     def decode(cls, value: bytes) -> RecoveredEpoch:
         """From its bytes in the store; CorruptEntryError when they are none."""
-        seal, lng, last, tail, timestamp, authoritative = _unpack(_RECOVERY, value)
-        return cls(Epoch(seal), Esn(lng), Esn(last), Lsn(tail), Timestamp(timestamp), bool(authoritative))
+        whole = RECOVERED_EPOCH_SIZE + (SUMMARY_SIZE if value[:1] == bytes((_WITH_SUMMARY,)) else 0)
+        if len(value) != whole or value[0] not in (_VERSION, _WITH_SUMMARY):
+            raise CorruptEntryError(f"metadata of {len(value)} bytes is not of a known version")
+        _, seal, lng, last, tail, timestamp, authoritative = _RECOVERY.unpack_from(value)
+        return cls(
+            Epoch(seal),
+            Esn(lng),
+            Esn(last),
+            Lsn(tail),
+            Timestamp(timestamp),
+            bool(authoritative),
+            value[RECOVERED_EPOCH_SIZE:],
+        )
 
 
 _RANGE: Final = struct.Struct(">QQ")

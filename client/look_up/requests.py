@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from client.look_up.epochs_request import EpochsRequest, KnownEpochs
 from client.look_up.find_request import FindRequest, FindTarget, FoundPlace
 from client.look_up.size_request import SizeRequest
 from client.look_up.survey import LogParts, SurveyContext
 from client.promise import Promise, break_, keep
 from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
+
+AnyRequest = EpochsRequest | FindRequest | SizeRequest
 
 
 class LookUps:
@@ -32,6 +35,18 @@ class LookUps:
         request.start(now)
         return request
 
+    def epochs(
+        self, log: LogId, parts: LogParts, first: Epoch, last: Epoch, promise: Promise, now: Micros, timeout_us: int
+    ) -> EpochsRequest:
+        """What recovered epochs hold; the promise gets `KnownEpochs`, or PARTIAL when too few shards answered."""
+
+        def done(found: KnownEpochs | list[ShardId], at: Micros) -> None:
+            _tell(promise, found, request, at)
+
+        request = EpochsRequest(self._context, log, parts, first, last, now + timeout_us, done)
+        request.start(now)
+        return request
+
     def size(
         self,
         log: LogId,
@@ -51,13 +66,13 @@ class LookUps:
         request.start(now)
         return request
 
-    def cancel(self, request: FindRequest | SizeRequest) -> None:
+    def cancel(self, request: AnyRequest) -> None:
         """Nobody waits for it; harmless when it was answered."""
         request.cancel()
 
 
 def _tell(
-    promise: Promise, found: FoundPlace | int | list[ShardId], request: FindRequest | SizeRequest, now: Micros
+    promise: Promise, found: FoundPlace | KnownEpochs | int | list[ShardId], request: AnyRequest, now: Micros
 ) -> None:
     if isinstance(found, list):
         text = f"too few shards answered: {request.explain(now)}"

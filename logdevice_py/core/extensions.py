@@ -8,6 +8,8 @@ kind
 ==== ============================================================================================
 1    tail state: ``u64 greatest transaction id, u64 fence token, u8 TailFlags``, behind this entry
 2    conditional append: ``u64 its id, u64 LSN, u32 batch offset`` of the record that it expected before it
+3    `EpochCounts`: what its epoch has up to and with this entry
+4    `EpochSummary`, of bridges: what the epoch holds
 ==== ============================================================================================
 
 The principal of a write stream and the key of encrypted bodies get kinds of their own.
@@ -20,6 +22,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from logdevice_py.core.epoch_summary import EpochCounts, EpochSummary
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.status import CorruptEntryError
 
@@ -28,6 +31,8 @@ NUMBER_MAX: Final = 2**63 - 1
 """The greatest transaction id, fence token and id of a conditional append."""
 _TAIL_STATE: Final = 1
 _CONDITION: Final = 2
+_COUNTS: Final = 3
+_SUMMARY: Final = 4
 _HEAD: Final = struct.Struct(">BB")
 _TAIL_FIELDS: Final = struct.Struct(">QQB")
 _CONDITION_FIELDS: Final = struct.Struct(">QQI")
@@ -87,6 +92,8 @@ class Extensions:
 
     tail: TailState | None = None
     condition: Condition | None = None
+    counts: EpochCounts | None = None
+    summary: EpochSummary | None = None
     readable: bool = True
     """The body may be read: nothing is unknown that must be known."""
 
@@ -103,6 +110,18 @@ def encode_extensions(tail: TailState, condition: Condition | None = None) -> by
     return encoded + _HEAD.pack(_CONDITION, _CONDITION_FIELDS.size) + fields
 
 
+def encode_counts(counts: EpochCounts) -> bytes:
+    """The extension of an entry of a counted epoch."""
+    encoded = counts.encode()
+    return _HEAD.pack(_COUNTS, len(encoded)) + encoded
+
+
+def encode_summary(summary: EpochSummary) -> bytes:
+    """The extension of a bridge."""
+    encoded = summary.encode()
+    return _HEAD.pack(_SUMMARY, len(encoded)) + encoded
+
+
 def parse_extensions(encoded: bytes) -> Extensions:
     """What the extensions of a sound header say. A kind may grow at its end.
 
@@ -111,7 +130,8 @@ def parse_extensions(encoded: bytes) -> Extensions:
     """
     if not encoded:
         return NO_EXTENSIONS
-    tail, condition, readable, at = None, None, True, 0
+    tail = condition = counts = summary = None
+    readable, at = True, 0
     try:
         while at < len(encoded):
             kind, length = _HEAD.unpack_from(encoded, at)
@@ -125,8 +145,12 @@ def parse_extensions(encoded: bytes) -> Extensions:
             elif kind == _CONDITION:
                 number, lsn, offset = _CONDITION_FIELDS.unpack_from(content)
                 condition = Condition(number, Lsn(lsn), offset)
+            elif kind == _COUNTS:
+                counts = EpochCounts.decode(content)
+            elif kind == _SUMMARY:
+                summary = EpochSummary.decode(content)
             elif kind >= MUST_BE_KNOWN:
                 readable = False
     except struct.error:
         raise CorruptEntryError("an extension is shorter than what it holds") from None
-    return Extensions(tail, condition, readable)
+    return Extensions(tail, condition, counts, summary, readable)

@@ -51,6 +51,8 @@ from logdevice_py.protocol.declare import (
 
 PROTOCOL_VERSION_MIN: Final = 1
 PROTOCOL_VERSION_MAX: Final = 2
+EPOCHS_PER_ANSWER: Final = 8192
+"""Epochs that an EPOCHS_LISTED tells of at most."""
 LOGS_PER_FRAME: Final = 500
 """How many logs a sender puts into one message at most."""
 ANSWERS_PER_FRAME: Final = 2500
@@ -96,6 +98,8 @@ class MessageType(enum.IntEnum):
     SEAL_CHECKED = 30
     SHUTDOWN = 31
     GUARDED_APPEND = 32
+    LIST_EPOCHS = 33
+    EPOCHS_LISTED = 34
     FIND_KEY = 160
     KEY_FOUND = 161
     DATA_SIZE = 162
@@ -454,6 +458,7 @@ class CleanLog(NamedTuple):
     tail_lsn: LsnField
     tail_timestamp: Stamp
     authoritative: U8  # 1 if it is
+    summary: Extension = b""  # an encoded `EpochSummary`; empty: its entries are not counted
 
 
 @message(MessageType.CLEAN)
@@ -508,6 +513,7 @@ class EpochEnd(NamedTuple):
     tail_lsn: LsnField
     tail_timestamp: Stamp
     authoritative: U8  # 1 if it is
+    summary: Extension = b""  # as in CLEAN
 
 
 @message(MessageType.EPOCH_RECOVERY_METADATA)
@@ -574,6 +580,9 @@ class SeqState:
     waits: Annotated[list[SeqStateWait], list_of(row_of(SeqStateWait), SEQ_STATE_WAITS_MAX)] = field(
         default_factory=list
     )  # with EXPLAIN
+    counts: Extension = (
+        b""  # encoded `EpochCounts` of the epoch, of what is fully replicated; empty: its entries are not counted
+    )
 
 
 class StartFlags(enum.IntFlag):
@@ -826,6 +835,35 @@ class DataSized:
     log: Log
     status: StatusField
     size: U64  # bytes of entries, as they were written
+
+
+@message(MessageType.LIST_EPOCHS, since=2)
+class ListEpochs:
+    """What do the recovered epochs of a log hold, as far as the shard knows? Answer: EPOCHS_LISTED."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    first: EpochField
+    last: EpochField  # inclusive
+    rows: U32  # at most so many are answered
+
+
+@message(MessageType.EPOCHS_LISTED, since=2)
+class EpochsListed:
+    """Answer to LIST_EPOCHS: OK, AGAIN, OVERLOADED, FAILED, NOTSTORAGE, SHUTDOWN. An epoch from `first` to `covered` of which nothing is said is not known here."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    status: StatusField
+    covered: EpochField  # the last epoch that the rows tell of, or would if it were known
+    through: LsnField  # how far the shard knows everything that may be read
+    trim_point: LsnField
+    generation: GenerationField  # of the shard
+    lossy_first: EpochField = Epoch(0)  # as in KEY_FOUND; what is told here was synced, so it is 0
+    lossy_last: EpochField = Epoch(0)
+    rows: Payload  # for each epoch, ascending: u32 epoch, and an encoded `EpochSummary`
 
 
 @message(MessageType.TRIM_POINTS)

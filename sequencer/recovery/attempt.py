@@ -177,7 +177,9 @@ class RecoveryAttempt:
         for member in shards.members.values():
             if member.state is RecoveryShardState.DIGESTING:
                 member.fall_back(RecoveryShardState.SEALED)  # too late for this attempt
-        plan = self._findings.decide(digest, result.unreadable, authoritative=result.proven.is_authoritative)
+        plan = self._findings.decide(
+            digest, result.unreadable, self._context.wall(), authoritative=result.proven.is_authoritative
+        )
         for entry in digest.entries.values():
             entry.image = b""
         self._hold(plan.images_held)

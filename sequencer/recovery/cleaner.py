@@ -69,6 +69,7 @@ class Cleaner:
             tail.lsn if tail is not None else LSN_INVALID,
             tail.timestamp if tail is not None else Timestamp(0),
             int(plan.authoritative),
+            b"" if plan.summary is None else plan.summary.encode(),
         )
         self._context.requests.clean(self._sink, member.shard, plan.seal_epoch, row)
 

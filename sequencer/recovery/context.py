@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from logdevice_py.config.location import Location
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.placement.failure_domains import Authority
 from sequencer.effects import EpochStoreRequest
 from sequencer.recovery.coalescing import RequestCoalescer
@@ -51,6 +51,8 @@ class RecoveryContext:
     metrics: RecoveryMetrics
     cluster: RecoveryCluster
     requests: RequestCoalescer
+    wall: Callable[[], Timestamp]
+    """Of the node."""
     next_token: Callable[[], int]
     """Tokens of `EpochStoreRequest`s, unique within the node."""
     epoch_store_handlers: dict[int, Callable[[Any, Micros], None]] = field(default_factory=dict)

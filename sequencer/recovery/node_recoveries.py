@@ -10,7 +10,7 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, node_peer
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, Timer, TimerQueue
 from logdevice_py.core.marks import hit
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.protocol.messages import Mutated
 from logdevice_py.protocol.requests import Requests
@@ -40,12 +40,13 @@ class NodeRecoveries:
         settings: RecoverySettings,
         metrics: RecoveryMetrics,
         cluster: RecoveryCluster,
+        wall: Callable[[], Timestamp],
         next_token: Callable[[], int],
         requests: Requests,
     ) -> None:
         self._requests = RequestCoalescer(node, outbox, requests)
         self._context = RecoveryContext(
-            node, outbox, timers, rng, settings, metrics, cluster, self._requests, next_token
+            node, outbox, timers, rng, settings, metrics, cluster, self._requests, wall, next_token
         )
         self._running: dict[LogId, LogRecovery] = {}
         self._queue: dict[LogId, LogRecovery] = {}

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from logdevice_py.core.entry import EntryFlags, EntryHeader, body_of, encode_entry, with_copyset
-from logdevice_py.core.extensions import NO_TAIL_STATE, TailFlags
+from logdevice_py.core.epoch_summary import EpochSummary
+from logdevice_py.core.extensions import NO_TAIL_STATE, TailFlags, encode_summary
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, LSN_INVALID, Epoch, Esn, compose_lsn
 from logdevice_py.core.marks import hit
@@ -58,6 +59,7 @@ class Plan:
         "log",
         "lost",
         "seal_epoch",
+        "summary",
         "tail",
         "tail_record",
     )
@@ -85,6 +87,8 @@ class Plan:
         self.late = 0
         """Entries that were turned into holes."""
         self.tail_record: TailRecord | None = None
+        self.summary: EpochSummary | None = None
+        """What the epoch holds; None: its entries are not counted, or it is not authoritative."""
 
     @property
     def images_held(self) -> int:
@@ -281,12 +285,13 @@ class Plan:
             header.lng = self.lng
             return encode_entry(header, body_of(decision.image))
         flags |= int(EntryFlags.HOLE)
-        if decision.kind is CopyKind.BRIDGE:
-            flags |= int(EntryFlags.BRIDGE)
         lsn = compose_lsn(self.epoch, esn)
-        return encode_entry(
-            EntryHeader(self.log, lsn, decision.timestamp, self.seal_epoch, copyset, self.lng, 0, flags), b""
-        )
+        header = EntryHeader(self.log, lsn, decision.timestamp, self.seal_epoch, copyset, self.lng, 0, flags)
+        if decision.kind is CopyKind.BRIDGE:
+            header.flags |= int(EntryFlags.BRIDGE)
+            if self.summary is not None:
+                header.extensions = encode_summary(self.summary)
+        return encode_entry(header, b"")
 
 
 def tail_record_of(header: EntryHeader) -> TailRecord:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from logdevice_py.core.epoch_summary import SUMMARY_SIZE
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.marks import hit
@@ -133,5 +134,11 @@ class CleanHandler:
 def recovered_epoch(seal_epoch: Epoch, item: CleanLog) -> RecoveredEpoch:
     """What CLEAN says of one epoch."""
     return RecoveredEpoch(
-        seal_epoch, item.lng, item.last_esn, item.tail_lsn, item.tail_timestamp, bool(item.authoritative)
+        seal_epoch,
+        item.lng,
+        item.last_esn,
+        item.tail_lsn,
+        item.tail_timestamp,
+        bool(item.authoritative),
+        item.summary if len(item.summary) == SUMMARY_SIZE else b"",
     )

@@ -13,6 +13,8 @@ from operator import itemgetter
 from typing import Final
 
 from logdevice_py.core.entry import EntryFlags, EntryHeader, encode_entry
+from logdevice_py.core.epoch_summary import EpochSummary
+from logdevice_py.core.extensions import encode_summary
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
@@ -40,6 +42,8 @@ def known_ends(state: LogState, shard: ShardId, first: Lsn, last: Lsn) -> tuple[
             hit("epoch_ends_go_on")
             return ends, ends[-1][0]
         header = EntryHeader(state.log, lsn, ended.tail_timestamp, ended.seal_epoch, (shard,), ended.lng, 0, _FLAGS)
+        if ended.summary:
+            header.extensions = encode_summary(EpochSummary.decode(ended.summary))
         ends.append((lsn, encode_entry(header, b"")))
     return ends, last
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from logdevice_py.core.epoch_summary import SUMMARY_SIZE
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import (
     EPOCH_INVALID,
@@ -45,13 +46,15 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
 from logdevice_py.placement.failure_domains import Authority, FMajority
-from logdevice_py.protocol.messages import EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
+from logdevice_py.protocol.messages import FIELDS_BUDGET, EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
 from storage_node.stored_metadata import RecoveredEpoch, encode_epoch
 
 EPOCHS_PER_MESSAGE_MAX = 1024
+_END_SIZE: Final = 56
+"""Bytes that the end of an epoch takes in a message at most, without its summary."""
 
 
 class HistoryReader(Protocol):
@@ -162,6 +165,7 @@ class LogPurge:
                         each.tail_lsn,
                         each.tail_timestamp,
                         bool(each.authoritative),
+                        each.summary if len(each.summary) == SUMMARY_SIZE else b"",
                     ),
                 )
             elif each.status is Status.EMPTY:
@@ -444,7 +448,8 @@ def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpoch
         return
     state = shard.find(message.log)
     known = None if state is None else state.recovered
-    epochs = []
+    epochs: list[EpochEnd] = []
+    size = 0
     for number in range(message.first, min(message.last, message.first + EPOCHS_PER_MESSAGE_MAX - 1) + 1):
         end = None if known is None else known.get(number)
         if end is None:
@@ -464,8 +469,14 @@ def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpoch
                     end.tail_lsn,
                     end.tail_timestamp,
                     int(end.authoritative),
+                    end.summary,
                 )
             )
+        size += _END_SIZE + len(epochs[-1].summary)
+        if size > FIELDS_BUDGET:
+            hit("recovery_metadata_cut_short")
+            epochs.pop()
+            break  # it is asked for the others again
     shard.out.send(
         peer,
         EpochRecoveryMetadata(request_id=message.request_id, shard=message.shard, log=message.log, epochs=epochs),

@@ -86,7 +86,7 @@ class LookUpHandler:
             return
         shard.metrics.look_ups += 1
         first = Lsn(max(message.first, state.trim_point + 1, 1))
-        last = Lsn(min(message.last, _through(state)))
+        last = Lsn(min(message.last, known_through(state)))
         job = _Job(peer, message, state, first, last)
         if first > last:
             self._found(job, SearchResult(Status.OK, Lsn(first - 1), Lsn(message.last + 1)))
@@ -143,7 +143,7 @@ class LookUpHandler:
                 before=Lsn(before),
                 reached=Lsn(reached),
                 timestamp=stamp,
-                through=_through(state),
+                through=known_through(state),
                 trim_point=state.trim_point,
                 generation=self._shard.generation,
                 lossy_first=lossy_first,
@@ -176,7 +176,7 @@ class LookUpHandler:
         shard.reads.read_spans(message.log, *_EVERYTHING, done)
 
 
-def _through(state: LogState) -> Lsn:
+def known_through(state: LogState) -> Lsn:
     """Up to here the shard has everything of the log that it is to have, as far as it lost nothing."""
     return max(state.last_released, compose_lsn(state.clean_epoch, ESN_MAX) if state.clean_epoch else LSN_INVALID)
 

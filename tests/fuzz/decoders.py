@@ -59,6 +59,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.epoch_summary import SUMMARY_SIZE
 from logdevice_py.core.extensions import Condition, TailFlags, TailState, encode_extensions, parse_extensions
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId, WriterId, format_shard, parse_shard
 from logdevice_py.core.lsn import LSN, LSN_MAX, Epoch, Esn, Lsn, compose_lsn
@@ -569,6 +570,9 @@ def _row_seeds() -> list[bytes]:
     values = [
         stored_metadata.SoftSealValue(Epoch(3), NodeId(1), True, Epoch(1), Epoch(2)).encode(),
         stored_metadata.RecoveredEpoch(Epoch(3), Esn(4), Esn(5), Lsn(6), Timestamp(7), True).encode(),
+        stored_metadata.RecoveredEpoch(
+            Epoch(3), Esn(4), Esn(5), Lsn(6), Timestamp(7), True, bytes(SUMMARY_SIZE)
+        ).encode(),
         stored_metadata.encode_ranges([(Lsn(1), Lsn(2)), (Lsn(4), Lsn(9))]),
         stored_metadata.encode_seal(Epoch(3), NodeId(1)),
         stored_metadata.encode_epoch(Epoch(3)),

@@ -65,7 +65,16 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
-from logdevice_py.core.extensions import Condition, TailFlags, TailState, encode_extensions, parse_extensions
+from logdevice_py.core.epoch_summary import EpochCounts, EpochSummary, SummaryFlags
+from logdevice_py.core.extensions import (
+    Condition,
+    TailFlags,
+    TailState,
+    encode_counts,
+    encode_extensions,
+    encode_summary,
+    parse_extensions,
+)
 from logdevice_py.core.ids import (
     TREE_LOG_ID_MIN,
     Generation,
@@ -120,6 +129,21 @@ TIME: Final = Timestamp(1_700_000_000_123_456)
 SHARDS: Final = (ShardId(1), ShardId(2 << 8), ShardId(3 << 8 | 2))
 CLUSTER: Final = bytes(range(16))
 WRITER: Final = WriterId(b"sixteen bytes id")
+SUMMARY: Final = EpochSummary(
+    int(SummaryFlags.COUNTED | SummaryFlags.AUTHORITATIVE | SummaryFlags.LISTED),
+    Epoch(4),
+    Esn(1),
+    Esn(17),
+    entries=15,
+    lost=1,
+    records=70,
+    size=9000,
+    first_timestamp=TIME,
+    last_timestamp=Timestamp(TIME + 5),
+    completed=Timestamp(TIME + 9),
+    first_transaction=3,
+    last_transaction=9,
+)
 _PAYLOAD: Final = b"hello"
 _ADDED_AT_THE_END: Final = (
     "Fields may be added at the end, with a default for who does not send them: then run `make goldens` and commit both; the bytes of before stay in the file and must be "
@@ -212,6 +236,10 @@ def entry_cases() -> Iterator[GoldenCase]:
         extensions=encode_extensions(state, condition),
     )
     yield _entry("tail state and condition of a control entry", guarded)
+    counts = EpochCounts(70, 9000, TIME, 3, 9, 8, 9)
+    yield _entry("counts of an epoch", _image(0, body, records=7, extensions=encode_counts(counts)))
+    bridge = int(EntryFlags.BRIDGE | EntryFlags.HOLE | EntryFlags.WRITTEN_BY_RECOVERY)
+    yield _entry("a bridge with a summary", _image(bridge, wave=4, extensions=encode_summary(SUMMARY)))
     later = encode_extensions(state)[:1] + b"\x13" + encode_extensions(state)[2:] + b"xx" + b"\x7f\x01x"
     yield _entry("extensions of a later version", _image(0, body, records=7, extensions=later))
     yield _entry("an extension that must be known", _image(0, body, records=7, extensions=b"\x80\x00"))
@@ -336,6 +364,8 @@ def value_cases() -> Iterator[GoldenCase]:
         yield GoldenCase(f"log metadata, {kind.name}", value, read)
     for of_epoch, (value, read) in EPOCH_METADATA.items():
         yield GoldenCase(f"epoch metadata, {of_epoch.name}", value, read)
+    counted = values.RecoveredEpoch(Epoch(4), Esn(15), Esn(18), LSN, TIME, True, SUMMARY.encode())
+    yield GoldenCase("epoch metadata, RECOVERY of a counted epoch", counted.encode(), values.RecoveredEpoch.decode)
     yield GoldenCase(
         "directory", keys.directory_value(LSN, 0, 123_456), _dict_of("highest flags size", keys.split_directory_value)
     )

@@ -43,6 +43,7 @@ PACKERS = {
     "epoch_store/cells.py": "epoch_store",
     "logdevice_py/core/batch.py": "batches",
     "logdevice_py/core/entry.py": "entries",
+    "logdevice_py/core/epoch_summary.py": "entries",
     "logdevice_py/core/extensions.py": "entries",
     "logdevice_py/core/record_keys.py": "batches",
     "logdevice_py/event_log/events.py": "event_log",

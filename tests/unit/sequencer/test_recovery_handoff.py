@@ -39,6 +39,8 @@ class RecoveringWorld(World):
         self.sealed: dict[ShardId, int] = {}
         self.clean: dict[LogId, LastCleanEpoch] = {}
         self.seal_requests: list[int] = []
+        self.tells_tails = True
+        """SEALED says what the header of the last entry at or below the LNG says; otherwise as an older version."""
         self.late: list[tuple[int, Any]] | None = None
         """Answers to CLEAN that are on their way; None: they come at once."""
 
@@ -106,7 +108,9 @@ class RecoveringWorld(World):
                 tail = max((header.lsn for header in headers if header.lsn & 0xFFFFFFFF <= lng), default=0)
                 greatest = headers[-1].lsn & 0xFFFFFFFF if headers else 0
                 stamp = headers[-1].timestamp if headers else 0
-                states.append(EpochState(epoch, Status.OK, lng, greatest, stamp, tail, stamp if tail else 0))  # type: ignore[arg-type]
+                of_tail = next((header for header in headers if header.lsn == tail), None) if self.tells_tails else None
+                told = (of_tail.records, of_tail.extensions) if of_tail is not None else (0, b"")
+                states.append(EpochState(epoch, Status.OK, lng, greatest, stamp, tail, stamp if tail else 0, *told))  # type: ignore[arg-type]
             logs.append(SealedLog(asked.log, Status.OK, asked.seal_epoch, NodeId(0), Lsn(0), states))
         return Sealed(request_id=seal.request_id, shard=seal.shard, logs=logs)
 

@@ -122,6 +122,7 @@ class Bench:
             settings=RecoverySettings(**settings),
             metrics=self.metrics,
             cluster=self,
+            wall=lambda: Timestamp(5),
             next_token=lambda: next(tokens),
             requests=self.asked,
         )

@@ -196,7 +196,7 @@ class ModelShard:
 
     def clean(self, message: Clean, world: World) -> Cleaned:
         rows: list[Any] = []
-        for log, epoch, lng, last, _, _, authoritative in message.logs:
+        for log, epoch, lng, last, _, _, authoritative, _ in message.logs:
             holding = max(self.seal, self.soft_seal)
             if holding[0] > message.seal_epoch:
                 rows.append(CleanedLog(log, epoch, Status.PREEMPTED, holding[0], holding[1]))  # type: ignore[arg-type]
@@ -320,6 +320,7 @@ class Recoverer:
             settings=world.settings,
             metrics=self.metrics,
             cluster=world,
+            wall=lambda: Timestamp(5),
             next_token=lambda: next(tokens),
             requests=self.asked,
         )

@@ -12,7 +12,7 @@ from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_peer,
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, EpochState, Seal, Sealed, SealedLog
 from logdevice_py.protocol.requests import Requests
 from sequencer.recovery.coalescing import RequestCoalescer
@@ -47,6 +47,7 @@ class Bench:
             RecoveryMetrics(),
             NodeBench(),
             RequestCoalescer(NodeId(9), outbox, self.open),
+            lambda: Timestamp(5),
             lambda: 1,
         )
         self.clean = Epoch(0)

@@ -558,8 +558,8 @@ class TestPurge:
         question = GetEpochRecoveryMetadata(request_id=3, shard=ME, log=SYNC_LOG, first=Epoch(1), last=Epoch(2))
         driver.turn((PeerId(3), question))
         assert driver.take_one(EpochRecoveryMetadata).epochs == [
-            (1, Status.OK, 2, 2, 4, lsn(1, 2), 5, 1),
-            (2, Status.NOTREADY, 0, 0, 0, 0, 0, 0),
+            (1, Status.OK, 2, 2, 4, lsn(1, 2), 5, 1, b""),
+            (2, Status.NOTREADY, 0, 0, 0, 0, 0, 0, b""),
         ]
 
 

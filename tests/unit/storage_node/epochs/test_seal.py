@@ -308,12 +308,12 @@ def test_answers_that_are_larger_than_what_was_asked_take_more_frames() -> None:
     assert [row for each in answers for row in each.logs] == [(log, EPOCH_MAX, 2)] * 4096
 
     peer, message = clean(EPOCH_MAX, EPOCH_MAX - 1, log=log)
-    message.logs = [CleanLog(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 3200
+    message.logs = [CleanLog(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 2900
     driver.turn((peer, message))
     cleaned = driver.take(Cleaned)
     for told in cleaned:
         encode_frame(told)
-    assert sum(len(told.logs) for told in cleaned) == 3200
+    assert sum(len(told.logs) for told in cleaned) == 2900
 
 
 def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
