@@ -8,8 +8,9 @@ from typing import Final
 
 from logdevice_py.core.batch import constituent_records
 from logdevice_py.core.entry import EntryFlags, body_of, lacks_body, parse_constituents, parse_header
+from logdevice_py.core.epoch_summary import EpochSummary
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_peer, format_shard, shard_index_of
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Lsn, compose_lsn
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.tables.constraints import Constraints
@@ -23,6 +24,7 @@ from logdevice_py.tables.storage import (
     ReadersRow,
     RecordCsiRow,
     RecordRow,
+    RecoveredEpochsRow,
     ShardsRow,
     StoredLogsRow,
 )
@@ -125,6 +127,34 @@ def stored_logs_rows(node: StorageNode, constraints: Constraints) -> Iterator[St
     for index, _, state in _logs(node, constraints):
         if state.highest:
             yield StoredLogsRow(shard=index, log_id=state.log, highest_lsn=state.highest)
+
+
+def recovered_epochs_rows(node: StorageNode, constraints: Constraints) -> Iterator[RecoveredEpochsRow]:
+    """Table `recovered_epochs`."""
+    for index, _, state in _logs(node, constraints):
+        if state.recovered is None:
+            continue
+        for epoch, encoded in state.recovered.summaries(EPOCH_MIN, EPOCH_MAX):
+            summary = EpochSummary.decode(encoded)
+            counted = summary.counted
+            yield RecoveredEpochsRow(
+                log_id=state.log,
+                shard=index,
+                epoch=epoch,
+                seal_epoch=summary.seal_epoch,
+                is_authoritative=int(summary.authoritative),
+                is_counted=int(counted),
+                last_lsn=compose_lsn(epoch, summary.last) if summary.last else None,
+                entries=summary.entries or None,
+                records=summary.records if counted else None,
+                bytes=summary.size if counted else None,
+                first_time=summary.first_timestamp if counted else None,
+                last_time=summary.last_timestamp if summary.last else None,
+                completed_time=summary.completed or None,
+                first_txid=summary.first_transaction or None,
+                last_txid=summary.last_transaction or None,
+                lost=summary.lost,
+            )
 
 
 def log_storage_state_rows(node: StorageNode, constraints: Constraints) -> Iterator[LogStorageStateRow]:

@@ -13,10 +13,19 @@ from ldquery.ctl.log_table import VERBS as TABLE_VERBS
 from ldquery.ctl.log_tree import VERBS as TREE_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
 from ldquery.ctl.nodes import VERBS as NODE_VERBS
+from ldquery.ctl.segments import VERBS as SEGMENT_VERBS
 from ldquery.ctl.shards import VERBS as SHARD_VERBS
 from ldquery.ctl.verb import PROGRAM, Verb
 
-VERBS: tuple[Verb, ...] = (*NODE_VERBS, *LOG_VERBS, *TABLE_VERBS, *GROUP_VERBS, *TREE_VERBS, *SHARD_VERBS)
+VERBS: tuple[Verb, ...] = (
+    *NODE_VERBS,
+    *LOG_VERBS,
+    *TABLE_VERBS,
+    *SEGMENT_VERBS,
+    *GROUP_VERBS,
+    *TREE_VERBS,
+    *SHARD_VERBS,
+)
 
 FAMILIES = {
     "logs": "all logs, and their groups in the cluster file and the log tree",

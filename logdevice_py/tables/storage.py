@@ -116,6 +116,29 @@ class StoredLogsRow:
     highest_lsn: int = column(_LSN, "No entry was ever accepted above it.")
 
 
+@table("recovered_epochs", _STORAGE)
+@dataclass(slots=True)
+class RecoveredEpochsRow:
+    """How the recovery of an epoch ended, and what the epoch holds, as a shard that took part knows it."""
+
+    log_id: int = column(_LOG, "The data log.")
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    epoch: int = column(_INTEGER, "The epoch.")
+    seal_epoch: int = column(_INTEGER, "Epoch of the recovery.")
+    is_authoritative: int = column(_FLAG, "Enough shards were there to know everything.")
+    is_counted: int = column(_FLAG, "What it holds is known: its log rolls, or is guarded.")
+    last_lsn: int | None = column(_LSN, "Its last entry; NULL: it holds nothing.")
+    entries: int | None = column(_INTEGER, "LSNs with records.")
+    records: int | None = column(_INTEGER, "Records.")
+    bytes: int | None = column(_INTEGER, "Bytes of bodies as they are stored, one copy each.")
+    first_time: int | None = column(_TIME, "Timestamp of its first record.")
+    last_time: int | None = column(_TIME, "Timestamp of its last record.")
+    completed_time: int | None = column(_TIME, "When its recovery decided what it holds.")
+    first_txid: int | None = column(_INTEGER, "The first transaction id.")
+    last_txid: int | None = column(_INTEGER, "The last transaction id.")
+    lost: int = column(_INTEGER, "LSNs of which nothing was readable.")
+
+
 @table("log_storage_state", _STORAGE)
 @dataclass(slots=True)
 class LogStorageStateRow:

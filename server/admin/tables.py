@@ -65,6 +65,7 @@ class NodeTables:
                 constraints, lambda index, view: storing.logsdb_directory_rows(index, view, constraints)
             ),
             "stored_logs": lambda constraints: self._of_shards(storing.stored_logs_rows, constraints),
+            "recovered_epochs": lambda constraints: self._of_shards(storing.recovered_epochs_rows, constraints),
             "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),

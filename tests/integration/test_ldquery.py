@@ -26,6 +26,7 @@ SILENT_NODE_DEADLINE = 12
 
 NOTHING_TO_TELL = (
     "recoveries",
+    "recovered_epochs",
     "purges",
     "graylist",
     "readers",

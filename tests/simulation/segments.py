@@ -1,0 +1,121 @@
+"""Segments under faults: an application that writes to logs that roll, and the rules that segments must keep.
+
+1. A segment holds what a reader gets of its epoch: first and last LSN, entries, records, bytes at least of the payloads, transaction ids.
+2. Every record lies in a segment, and no segment is empty.
+3. A roll adds no nodeset: neighbours in the history of a log differ.
+4. A log to which nobody appends keeps the epoch that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from client.look_up.segments import Segment, SegmentState
+from logdevice_py import LSN, Client, LogDeviceError, Record, SimCluster
+from logdevice_py.core.ids import LogId
+from sequencer.sequencer import Sequencer
+
+EPISODES: Final = 40
+LOGS: Final = 3
+
+
+@dataclass
+class Rolled:
+    """What came of a run."""
+
+    segments: dict[int, list[Segment]] = field(default_factory=dict)
+    """By log."""
+
+
+async def _append(cluster: SimCluster, log: int, name: str, numbers: Iterator[int] | None) -> None:
+    """Appends in bursts, so that what an epoch leaves behind has holes."""
+
+    async def one(client: Client, payload: bytes, txid: int | None) -> None:
+        with suppress(LogDeviceError):
+            await client.append(log, payload, txid=txid, timeout=20)
+
+    async with cluster.client() as client, asyncio.TaskGroup() as group:
+        for burst in range(EPISODES):
+            for number in range(cluster.rng.randint(1, 6)):
+                payload = f"{name} {burst}.{number} ".encode() + bytes(cluster.rng.randint(0, 200))
+                group.create_task(one(client, payload, None if numbers is None else next(numbers)))
+                await asyncio.sleep(cluster.rng.choice((0, 0.001, 0.003)))
+            await asyncio.sleep(cluster.rng.uniform(0, 0.4))
+
+
+async def segments_under_faults(cluster: SimCluster) -> Rolled:
+    """Write, wait for calm, and compare."""
+    rolled = Rolled()
+    async with cluster.client() as client:
+        made = await client.make_log_group(
+            "/rolling", LOGS, {"roll_every": "700ms", "roll_bytes": "4KiB", "sequencer_batching": False}, timeout=600
+        )
+        logs = list(range(made.lo, made.lo + LOGS))
+    numbers = iter(range(1, 1_000_000))
+    async with asyncio.TaskGroup() as group:
+        for log in logs:
+            for name in ("a", "b"):
+                group.create_task(_append(cluster, log, name, numbers if log == logs[-1] else None))
+    await cluster.calm()
+    async with cluster.client() as client:
+        for log in logs:
+            with suppress(LogDeviceError):
+                await client.append(log, b"last", txid=next(numbers) if log == logs[-1] else None, timeout=60)
+        await asyncio.sleep(5)
+        for log in logs:
+            rolled.segments[log] = await client.segments(log, timeout=60)
+            check(rolled.segments[log], await _read(client, log))
+        before = {log: (await client.sequencer(log, timeout=60)).epoch for log in logs}
+        await asyncio.sleep(20)
+        after = {log: (await client.sequencer(log, timeout=60)).epoch for log in logs}
+        assert before == after, f"rule 4: epochs {before} of idle logs became {after}"
+    for node in cluster.machines.nodes.values():
+        root = node.root
+        if root is not None and root.sequencer is not None:
+            for log in logs:
+                _check_history(root.sequencer.sequencers.get(LogId(log)))
+    return rolled
+
+
+async def _read(client: Client, log: int) -> list[Record]:
+    records = []
+    async with client.reader(log, until=await client.tail_lsn(log, timeout=60)) as reader:
+        async for item in reader:
+            if isinstance(item, Record):
+                records.append(item)
+    return records
+
+
+def _check_history(sequencer: Sequencer | None) -> None:
+    if sequencer is not None and sequencer.metadata is not None:
+        for earlier, later in pairwise(sequencer.metadata.history):
+            assert not earlier.same_placement(later), f"rule 3: a roll added {later}"
+
+
+def check(segments: list[Segment], records: list[Record]) -> None:
+    """Assert the rules about what is listed and what is read."""
+    by_epoch: dict[int, list[Record]] = {}
+    for record in records:
+        by_epoch.setdefault(LSN(record.lsn).epoch, []).append(record)
+    listed = {segment.epoch: segment for segment in segments if segment.state is not SegmentState.UNKNOWN}
+    unlisted = sorted(set(by_epoch) - {segment.epoch for segment in segments})
+    assert not unlisted, f"rule 2: epochs {unlisted} are no segments"
+    for epoch, segment in listed.items():
+        there = by_epoch.get(epoch, [])
+        assert there, f"rule 2: {segment} is empty"
+        if segment.records is None or segment.lost:
+            continue
+        lsns = sorted({record.lsn for record in there})
+        told = (segment.first_lsn, segment.last_lsn, segment.entries, segment.records)
+        assert told == (lsns[0], lsns[-1], len(lsns), len(there)), f"rule 1: {segment} is told as {told}"
+        payloads = sum(len(record.payload) for record in there)
+        assert segment.bytes is not None
+        assert payloads <= segment.bytes <= payloads + 60 * len(there) + 8 * len(lsns), f"rule 1: {segment}, {payloads}"
+        ids = [int.from_bytes(record.key, "big") for record in there if record.key is not None]
+        if ids:
+            assert (segment.first_txid, segment.last_txid) == (ids[0], ids[-1]), f"rule 1: {segment} of {ids}"
