@@ -46,7 +46,7 @@ EXCEPTIONS: Final = {
     "tqdm reads them": "monitor_interval",
     "members of an enumeration whose values are on the wire or in a grammar": "DATACENTER LOW_WATERMARK",
     "of users of the simulator": "pause_node resume_node wipe_node",
-    "handles messages, found by its declaration": "metadata_copies",
+    "handles messages, found by its declaration": "epoch_list metadata_copies",
     "rendered by the field of its dataclass": "hop_p99",
 }
 
