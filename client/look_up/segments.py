@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from client.look_up.epochs_request import KnownEpochs
 from logdevice_py.core.epoch_summary import EpochCounts, EpochSummary
 from logdevice_py.core.lsn import ESN_MIN, LSN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.units import Timestamp, utc_datetime
+
+_NOWHERE: Final = LSN(LSN_INVALID)
 
 
 class SegmentState(enum.Enum):
@@ -80,7 +83,7 @@ def completed_segment(epoch: Epoch, summary: EpochSummary, trim_point: Lsn) -> S
         last_txid or None,
         lost,
         summary.authoritative,
-        LSN(trim_point if trim_point >> 32 == epoch else LSN_INVALID),
+        LSN(trim_point) if trim_point >> 32 == epoch else _NOWHERE,
     )
 
 

@@ -77,6 +77,11 @@ class SummaryFlags(enum.IntFlag):
     LISTED = 4  # the epoch's first and last ESN and its number of entries are known
 
 
+_COUNTED: Final = int(SummaryFlags.COUNTED)
+_AUTHORITATIVE: Final = int(SummaryFlags.AUTHORITATIVE)
+"""Numbers: a flag of an enumeration takes a microsecond to compare."""
+
+
 class EpochSummary(NamedTuple):
     """What a recovered epoch holds, and how its recovery ended."""
 
@@ -104,12 +109,12 @@ class EpochSummary(NamedTuple):
     @property
     def counted(self) -> bool:
         """Records, bytes, first timestamp and transaction ids are known."""
-        return bool(self.flags & SummaryFlags.COUNTED)
+        return bool(self.flags & _COUNTED)
 
     @property
     def authoritative(self) -> bool:
         """Enough shards were there to know everything."""
-        return bool(self.flags & SummaryFlags.AUTHORITATIVE)
+        return bool(self.flags & _AUTHORITATIVE)
 
     def encode(self) -> bytes:
         """As bridges, messages and shards have it."""
