@@ -27,6 +27,8 @@ _RARE_DIRTY = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/rebuilding/test_rebuilding.py::TestGiving"
 _STRICT: Final = "the workload of the swarm neither ends logs nor orders them strictly; other workloads do"
 _ORDER = "tests/unit/sequencer/test_strict_order.py"
+_ROLLS: Final = "takes logs that roll, which tests/simulation/segments.py has and no profile of the swarm"
+_ROLLING = "tests/unit/sequencer/test_rolling.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
@@ -398,6 +400,28 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "too_many_metadata_fetches": (
         "takes more shards that lost their disks at once than there are",
         f"{_SHARD}/repair/test_metadata_resync.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
+    ),
+    "epoch_rolls_by_age": (_ROLLS, f"{_ROLLING}::TestByAge::test_an_epoch_ends_within_a_tenth_before_its_age"),
+    "epoch_rolls_by_size": (
+        _ROLLS,
+        f"{_ROLLING}::TestBySize::test_an_epoch_ends_when_it_has_taken_so_many_bytes",
+    ),
+    "roll_is_late": (
+        _ROLLS,
+        f"{_ROLLING}::TestLimit::test_a_log_whose_turn_comes_when_it_gets_an_epoch_anyway_lets_others_go_first",
+    ),
+    "roll_turn_is_over": (_ROLLS, f"{_ROLLING}::TestLimit::test_a_roll_that_takes_too_long_holds_up_nobody"),
+    "recovery_counts_lost": (
+        _ROLLS,
+        "tests/unit/sequencer/test_epoch_summaries.py::test_counts_that_cannot_be_known_are_not_guessed",
+    ),
+    "recovery_metadata_cut_short": (
+        _HUGE,
+        f"{_SHARD}/epochs/test_purge.py::TestEpochRecoveryMetadata::test_more_than_a_frame_holds_is_asked_for_again",
+    ),
+    "epoch_rows_unreadable": (
+        _RULES,
+        "tests/unit/client/look_up/test_epochs_request.py::test_rows_that_cannot_be_read_are_passed_over",
     ),
     "repair_waits_for_donors": (
         _SELDOM,

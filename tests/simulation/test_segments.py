@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-import sequencer.recovery.findings
 from epoch_store.updaters import ToNextEpoch
 from logdevice_py import SimulationFailed
-from logdevice_py.core.epoch_summary import EpochCounts
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.rolling import Rolling
@@ -54,21 +52,6 @@ def _remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ToNextEpoch, "__call__", call)
 
 
-def _uncorrected(patch: pytest.MonkeyPatch) -> None:
-    """What the last entry carries counts, though entries before it may have become holes."""
-    summarize = sequencer.recovery.findings.summarize
-
-    def by_last_entry(plan: Any, at_lng: EpochCounts | None, wall: Any) -> Any:
-        summary = summarize(plan, at_lng, wall)
-        decision = plan.decisions.get(plan.tail)
-        if summary is None or decision is None or decision.header is None:
-            return summary
-        counts = sequencer.recovery.findings.counts_of(decision.header.extensions)
-        return summary if counts is None else summary._replace(records=counts.records, size=counts.size)
-
-    patch.setattr(sequencer.recovery.findings, "summarize", by_last_entry)
-
-
 def _behind(patch: pytest.MonkeyPatch) -> None:
     """Counts in an entry leave out the entry itself."""
     append = EpochSequencer.append
@@ -84,7 +67,6 @@ def _behind(patch: pytest.MonkeyPatch) -> None:
 FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
     ("an empty epoch is rolled", _empty, "rule 4"),
     ("a roll adds history", _remembered, "rule 3"),
-    ("a bridge counts what became a hole", _uncorrected, "rule 1"),
     ("a bridge has wrong counts", _behind, "rule 1"),
 ]
 

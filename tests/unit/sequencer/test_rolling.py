@@ -157,6 +157,24 @@ class TestLimit:
         world.run(1)
         assert world.node.sequencers[LogId(2)].epoch == 2
 
+    def test_a_log_whose_turn_comes_when_it_gets_an_epoch_anyway_lets_others_go_first(self) -> None:
+        world = world_of(SequencerSettings(concurrent_rolls=1), roll_bytes=10)
+        for log in (1, 2, 3):
+            world.append(b"x", log=LogId(log))
+        world.run()
+        world.recoveries.held = True
+        for log in (1, 2, 3):
+            world.append(b"x" * 20, log=LogId(log))
+        world.run()
+        world.store.silent = True
+        world.node.sequencers[LogId(2)].activate(world.now)
+        world.recoveries.finish(LogId(1), world.now)
+        world.run()
+        second, third = (world.node.sequencers[LogId(log)].rolling for log in (2, 3))
+        assert second is not None
+        assert third is not None
+        assert (second.state, third.state) == (RollState.DUE, RollState.ROLLING)
+
 
 class TestEnds:
     def test_a_log_that_was_taken_over_does_not_roll(self) -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.epoch_summary import EpochSummary
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
-from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import (
     Cleaned,
     EpochEnd,
@@ -22,6 +24,7 @@ from logdevice_py.protocol.messages import (
 )
 from storage_node.epochs.purge import PurgeState
 from storage_node.settings import StorageSettings
+from storage_node.stored_metadata import RecoveredEpoch
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     ME,
@@ -570,6 +573,21 @@ class TestEpochRecoveryMetadata:
         )
         driver.turn((PeerId(3), question))
         return [epoch[:2] for epoch in driver.take_one(EpochRecoveryMetadata).epochs]
+
+    def test_more_than_a_frame_holds_is_asked_for_again(self) -> None:
+        driver = ShardDriver()
+        summary = EpochSummary(1, Epoch(2), Esn(1), Esn(1)).encode()
+        state = driver.machines.shard.log(SYNC_LOG)
+        for epoch in range(1, 1001):
+            ended = RecoveredEpoch(Epoch(2000), Esn(1), Esn(2), lsn(epoch, 1), Timestamp(5), True, summary)
+            state.note_recovered(Epoch(epoch), ended.encode())
+        question = GetEpochRecoveryMetadata(request_id=3, shard=ME, log=SYNC_LOG, first=Epoch(1), last=Epoch(1000))
+        driver.turn((PeerId(3), question))
+        answer = driver.take_one(EpochRecoveryMetadata)
+        encode_frame(answer)
+        assert [each.epoch for each in answer.epochs] == list(range(1, len(answer.epochs) + 1))
+        assert 400 < len(answer.epochs) < 1000
+        assert answer.epochs[-1].summary == summary
 
     def test_epochs_that_were_passed_without_metadata_are_not_called_empty(self) -> None:
         driver = ShardDriver()
