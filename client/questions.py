@@ -12,7 +12,7 @@ from client.client_operations import ClientOperations
 from client.look_up.answers import LogHead, LogTail, TrimPreview
 from client.look_up.epochs_request import KnownEpochs
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
-from client.look_up.segments import LogEnd, Segment, listed_segments
+from client.look_up.segments import EpochInProgress, LogSegment, listed_segments
 from client.look_up.survey import LogParts
 from client.read.items import Gap, GapKind
 from client.reader import Reader
@@ -176,7 +176,7 @@ class LogQuestions(ClientOperations):
 
     async def segments(
         self, log: int | str, *, start: int = LSN.OLDEST, limit: int | None = None, timeout: float | None = None
-    ) -> list[Segment]:
+    ) -> list[LogSegment]:
         """The segments of the log, which are its non-empty epochs, by ascending LSN: completed ones, and at the end the one in progress. Those that are
         trimmed whole are left out. Of each it is known what it holds if the log rolls or is guarded; otherwise, where it ends.
 
@@ -194,8 +194,8 @@ class LogQuestions(ClientOperations):
         future = self.future()
         self.session.log_end(log_id, future, self.now(), timeout_argument(timeout))
         end = await self._answer(future)
-        assert isinstance(end, LogEnd)
-        found: list[Segment] = []
+        assert isinstance(end, EpochInProgress)
+        found: list[LogSegment] = []
         trim_point, epoch = LSN_INVALID, max(epoch_of(Lsn(first_lsn)), EPOCH_MIN)
         if end.epoch > EPOCH_MIN and end.tail:
             last = Epoch(end.epoch - 1)

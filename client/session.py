@@ -23,7 +23,7 @@ from client.known_cluster import KnownCluster
 from client.links import Links
 from client.look_up.answers import LogTail
 from client.look_up.requests import LookUps
-from client.look_up.segments import LogEnd
+from client.look_up.segments import EpochInProgress
 from client.look_up.survey import SurveyContext
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
@@ -322,7 +322,7 @@ class ClientSession:
         self._ask(log, promise, now, timeout_us, "tail", _tail_of, flags=_TAIL)
 
     def log_end(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """Where the log ends, and what the epoch in progress holds, `LogEnd`."""
+        """Where the log ends, and what the epoch in progress holds, `EpochInProgress`."""
         self._ask(log, promise, now, timeout_us, "tail", _end_of, flags=_TAIL)
 
     def sequencer(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
@@ -420,12 +420,12 @@ class ClientSession:
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
 
 
-def _end_of(answer: SeqState, node: NodeId) -> LogEnd:
+def _end_of(answer: SeqState, node: NodeId) -> EpochInProgress:
     try:
         counts = EpochCounts.decode(answer.counts) if answer.counts else None
     except CorruptEntryError:
         counts = None
-    return LogEnd(answer.epoch, answer.last_released, answer.tail_timestamp, counts)
+    return EpochInProgress(answer.epoch, answer.last_released, answer.tail_timestamp, counts)
 
 
 def _tail_of(answer: SeqState, node: NodeId) -> LogTail:

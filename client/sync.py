@@ -25,7 +25,7 @@ from client.client import Client
 from client.guards import Position
 from client.log_tree.client_log_tree import LogTreeEntry
 from client.look_up.answers import LogHead, LogTail
-from client.look_up.segments import Segment
+from client.look_up.segments import LogSegment
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
 from client.replica.commands import StateVersion
@@ -279,7 +279,7 @@ class SyncClient(PublicNames):
 
     def segments(
         self, log: int | str, *, start: int = LSN.OLDEST, limit: int | None = None, timeout: float | None = None
-    ) -> list[Segment]:
+    ) -> list[LogSegment]:
         """See `Client.segments`."""
         return _background.run(self._client.segments(log, start=start, limit=limit, timeout=timeout))
 

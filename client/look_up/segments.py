@@ -24,7 +24,7 @@ class SegmentState(enum.Enum):
 
 
 @dataclass(slots=True, repr=False)
-class Segment:
+class LogSegment:
     """A non-empty epoch of a log. What is trimmed of it counts."""
 
     epoch: int
@@ -61,14 +61,14 @@ class Segment:
     def __repr__(self) -> str:
         last = "?" if self.last_lsn is None else str(self.last_lsn)
         records = "" if self.records is None else f", {self.records} records, {self.bytes} bytes"
-        return f"<Segment {self.first_lsn}..{last}: {self.state.value}{records}>"
+        return f"<LogSegment {self.first_lsn}..{last}: {self.state.value}{records}>"
 
 
-def completed_segment(epoch: Epoch, summary: EpochSummary, trim_point: Lsn) -> Segment:
+def completed_segment(epoch: Epoch, summary: EpochSummary, trim_point: Lsn) -> LogSegment:
     """By what recovery left."""
     _, _, first, last, entries, lost, records, size, began, ended, completed, first_txid, last_txid = summary
     counted, base = summary.counted, epoch << 32
-    return Segment(
+    return LogSegment(
         epoch,
         SegmentState.COMPLETED,
         LSN(base | (first or ESN_MIN)),
@@ -87,9 +87,9 @@ def completed_segment(epoch: Epoch, summary: EpochSummary, trim_point: Lsn) -> S
     )
 
 
-def unknown_segment(epoch: Epoch, trim_point: Lsn) -> Segment:
+def unknown_segment(epoch: Epoch, trim_point: Lsn) -> LogSegment:
     """Of an epoch of which nobody says how it ended."""
-    return Segment(
+    return LogSegment(
         epoch,
         SegmentState.UNKNOWN,
         LSN(compose_lsn(epoch, ESN_MIN)),
@@ -100,7 +100,7 @@ def unknown_segment(epoch: Epoch, trim_point: Lsn) -> Segment:
     )
 
 
-def listed_segments(known: KnownEpochs, first: Epoch, start: Lsn) -> list[Segment]:
+def listed_segments(known: KnownEpochs, first: Epoch, start: Lsn) -> list[LogSegment]:
     """The completed segments from epoch `first` on that end at `start` or later."""
     trim_point, summaries = known.trim_point, known.summaries
     found = []
@@ -115,7 +115,7 @@ def listed_segments(known: KnownEpochs, first: Epoch, start: Lsn) -> list[Segmen
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class EpochInProgress:
     """What a log's sequencer says of the epoch in progress."""
 
     epoch: Epoch
@@ -126,12 +126,12 @@ class LogEnd:
     counts: EpochCounts | None
     """Of what is fully replicated; None: it is not counted."""
 
-    def segment(self, trim_point: Lsn) -> Segment | None:
+    def segment(self, trim_point: Lsn) -> LogSegment | None:
         """The segment in progress; None: there is nothing in it, or all is trimmed."""
         if self.tail >> 32 != self.epoch or not self.tail & 0xFFFFFFFF or self.tail <= trim_point:
             return None
         counts = self.counts
-        return Segment(
+        return LogSegment(
             self.epoch,
             SegmentState.IN_PROGRESS,
             LSN(compose_lsn(self.epoch, ESN_MIN)),

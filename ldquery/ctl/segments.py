@@ -12,7 +12,7 @@ from logdevice_py.core.lsn import LSN
 
 if TYPE_CHECKING:
     from client.client import Client
-    from client.look_up.segments import Segment
+    from client.look_up.segments import LogSegment
 
 _SHOWN: Final = ("epoch", "state", "first", "last", "records", "size", "first record", "completed", "txids", "lost")
 
@@ -44,7 +44,7 @@ async def _segments(client: Client, arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def as_told(segment: Segment) -> dict[str, Any]:
+def as_told(segment: LogSegment) -> dict[str, Any]:
     """A segment with all that is known of it."""
     return {
         "epoch": segment.epoch,
@@ -65,7 +65,7 @@ def as_told(segment: Segment) -> dict[str, Any]:
     }
 
 
-def _readable(segment: Segment) -> dict[str, Any]:
+def _readable(segment: LogSegment) -> dict[str, Any]:
     told = as_told(segment)
     txids = None if segment.first_txid is None else f"{segment.first_txid}..{segment.last_txid}"
     return {

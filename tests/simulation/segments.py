@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from client.look_up.segments import Segment, SegmentState
+from client.look_up.segments import LogSegment, SegmentState
 from logdevice_py import LSN, Client, LogDeviceError, Record, SimCluster
 from logdevice_py.core.ids import LogId
 from sequencer.sequencer import Sequencer
@@ -28,7 +28,7 @@ LOGS: Final = 3
 class Rolled:
     """What came of a run."""
 
-    segments: dict[int, list[Segment]] = field(default_factory=dict)
+    segments: dict[int, list[LogSegment]] = field(default_factory=dict)
     """By log."""
 
 
@@ -97,7 +97,7 @@ def _check_history(sequencer: Sequencer | None) -> None:
             assert not earlier.same_placement(later), f"rule 3: a roll added {later}"
 
 
-def check(segments: list[Segment], records: list[Record]) -> None:
+def check(segments: list[LogSegment], records: list[Record]) -> None:
     """Assert the rules about what is listed and what is read."""
     by_epoch: dict[int, list[Record]] = {}
     for record in records:

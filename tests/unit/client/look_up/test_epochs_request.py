@@ -10,7 +10,7 @@ import pytest
 
 from client.links import Links
 from client.look_up.epochs_request import EpochsRequest, KnownEpochs
-from client.look_up.segments import LogEnd, SegmentState, listed_segments
+from client.look_up.segments import EpochInProgress, SegmentState, listed_segments
 from client.look_up.survey import LogParts, SurveyContext
 from client.settings import ClientSettings
 from logdevice_py.config.replication import ReplicationProperty
@@ -150,7 +150,7 @@ class TestSegments:
             None,
             True,
         )
-        assert repr(partly) == "<Segment e4n1..e4n5: completed, 7 records, 100 bytes>"
+        assert repr(partly) == "<LogSegment e4n1..e4n5: completed, 7 records, 100 bytes>"
 
     def test_segments_before_the_start_are_left_out(self) -> None:
         known = KnownEpochs(Epoch(2), {Epoch(1): summary(1), Epoch(2): summary(2)}, Lsn(0))
@@ -162,7 +162,7 @@ class TestSegments:
         self, tail: tuple[int, int], there: bool
     ) -> None:
         counts = EpochCounts(9, 90, Timestamp(5), 3, 4)
-        end = LogEnd(Epoch(2), compose_lsn(Epoch(tail[0]), tail[1]), Timestamp(7), counts)
+        end = EpochInProgress(Epoch(2), compose_lsn(Epoch(tail[0]), tail[1]), Timestamp(7), counts)
         segment = end.segment(Lsn(0))
         assert (segment is not None) == there
         if segment is not None:
