@@ -55,7 +55,7 @@ async def segments_under_faults(cluster: SimCluster) -> Rolled:
         made = await client.make_log_group(
             "/rolling", LOGS, {"roll_every": "700ms", "roll_bytes": "4KiB", "sequencer_batching": False}, timeout=600
         )
-        logs = list(range(made.lo, made.lo + LOGS))
+        logs = list(made.logs)
     numbers = iter(range(1, 1_000_000))
     async with asyncio.TaskGroup() as group:
         for log in logs:
