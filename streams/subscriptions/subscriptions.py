@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -15,21 +15,17 @@ from client.guards import Position
 from client.public_names import PublicNames
 from client.replica.commands import OFFSET_MAX, StateVersion
 from client.replica.replica import SNAPSHOT_EVERY, Replica
-from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import utc_datetime
 from streams.subscriptions.commands import (
     NAME_BYTES_MAX,
     STATUS_OF,
-    STREAMS_PER_OPERATION_MAX,
     TOKEN_MAX,
-    AddStreams,
     Answer,
     Commit,
     Delete,
     Operation,
-    RemoveStreams,
 )
 from streams.subscriptions.operation_queue import Judged, OperationQueue
 from streams.subscriptions.state import SUBSCRIPTIONS, Checkpoint, SubscriptionsState, SubscriptionState
@@ -51,32 +47,6 @@ class SubscriptionEntry:
     """How often, as far as commits were not merged."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEntry:
-    """A stream of a group, and who has it."""
-
-    stream: str
-    log: LogId
-    owner: str | None
-    token: int
-    """Of its assignment; each is greater than all before it."""
-    heir: str | None
-    """The member that gets it next."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberEntry:
-    """A member of a group."""
-
-    member: str
-    streams: int
-    """That it has."""
-    beats: int
-    """Heartbeats since it joined."""
-    ttl_us: int
-    handover_us: int
-
-
 class Subscriptions(PublicNames):
     """What processes remember of how far they read streams. Use it as ``async with Subscriptions(client, "/commands", "/snapshots") as subscriptions``.
 
@@ -84,7 +54,7 @@ class Subscriptions(PublicNames):
     all commands, and sees every group and position without asking anybody.
     """
 
-    INTERNAL_NAMES = frozenset({"client", "operate", "queue", "state_of", "watch", "unwatch"})
+    INTERNAL_NAMES = frozenset({"change", "client", "operate", "queue", "state_of", "watch", "unwatch"})
 
     def __init__(
         self, client: Client, commands: int | str, snapshots: int | str, *, snapshot_every: int = SNAPSHOT_EVERY
@@ -197,6 +167,14 @@ class Subscriptions(PublicNames):
         """
         await self._replica.caught_up(timeout=timeout)
 
+    async def current(self, *, timeout: float | None = None) -> None:
+        """Wait until everything is known that was acknowledged to anybody before this call.
+
+        Raises:
+            LogDeviceError: as `Replica.current`.
+        """
+        await self._replica.current(timeout=timeout)
+
     def waiting_for(self) -> str:
         """What holds this replica up at this moment, for people; "commands" when nothing does."""
         return self._replica.waiting_for()
@@ -277,12 +255,12 @@ class Subscriptions(PublicNames):
         """
         name_argument("subscription", subscription)
         name_argument("stream", stream)
-        await self._replica.current(timeout=timeout)
+        await self.current(timeout=timeout)
         found = self.state_of(subscription)
         checkpoint = None if found is None else found.checkpoints.get(stream)
         return None if checkpoint is None else _entry(subscription, stream, checkpoint)
 
-    async def list(
+    async def entries(
         self, subscription: str | None = None, *, stream: str | None = None, timeout: float | None = None
     ) -> list[SubscriptionEntry]:
         """Checkpoints as they are at this moment, in order of names.
@@ -295,7 +273,7 @@ class Subscriptions(PublicNames):
         Raises:
             LogDeviceError: TIMEDOUT, SHUTDOWN.
         """
-        await self._replica.current(timeout=timeout)
+        await self.current(timeout=timeout)
         return [
             _entry(name, each, checkpoint)
             for name, found in sorted(self._replica.state.subscriptions.items())
@@ -326,66 +304,18 @@ class Subscriptions(PublicNames):
         name_argument("subscription", subscription)
         wanted = Delete(subscription, None if stream is None else name_argument("stream", stream), expect)
         what = f"subscription {subscription}" + ("" if stream is None else f", stream {stream}")
-        await self._change(wanted, what, timeout)
+        await self.change(wanted, what, timeout)
 
-    async def _change(self, wanted: Operation, what: str, timeout: float | None) -> None:
+    async def change(self, wanted: Operation, what: str, timeout: float | None) -> None:
+        """Propose an operation that is not refused.
+
+        Raises:
+            LogDeviceError: `what` says for whom; as `operate`.
+        """
         judged = await self.operate(wanted, timeout)
         if judged.answer is not Answer.OK:
             text = f"{what}: {_MEANINGS[judged.answer]}"
             raise LogDeviceError(STATUS_OF[judged.answer], text, retriable=False, maybe_applied=False)
-
-    # Groups
-
-    async def add_streams(self, group: str, streams: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Give streams to a group, to be shared by its members. Those that it has stay as they are.
-
-        Args:
-            group: the name of the subscription.
-            streams: logs by the names of streams.
-            timeout: seconds.
-
-        Raises:
-            LogDeviceError: EXISTS: the group has one of them with another log; NOSPC; as `commit`. Of more than 1,000 streams a part may have been added.
-        """
-        rows = [(name_argument("stream", stream), int(log)) for stream, log in streams.items()]
-        for start in range(0, len(rows), STREAMS_PER_OPERATION_MAX):
-            wanted = AddStreams(name_argument("group", group), rows[start : start + STREAMS_PER_OPERATION_MAX])
-            await self._change(wanted, f"group {group}", timeout)
-
-    async def remove_streams(self, group: str, streams: Iterable[str], *, timeout: float | None = None) -> None:
-        """Take streams from a group. Members that handle them find themselves fenced at once. Checkpoints stay.
-
-        Raises:
-            LogDeviceError: NOTFOUND: the group has none of them; as `commit`.
-        """
-        names = [name_argument("stream", stream) for stream in streams]
-        for start in range(0, len(names), STREAMS_PER_OPERATION_MAX):
-            wanted = RemoveStreams(name_argument("group", group), names[start : start + STREAMS_PER_OPERATION_MAX])
-            await self._change(wanted, f"group {group}", timeout)
-
-    async def streams(self, group: str, *, timeout: float | None = None) -> list[StreamEntry]:
-        """The streams of a group and their owners as they are at this moment, in order of names."""
-        await self._replica.current(timeout=timeout)
-        found = self.state_of(name_argument("group", group))
-        return [
-            StreamEntry(stream, shared.log, shared.owner, shared.token, shared.heir)
-            for stream, shared in sorted(found.streams.items() if found is not None else ())
-        ]
-
-    async def members(self, group: str, *, timeout: float | None = None) -> list[MemberEntry]:
-        """The members of a group as they are at this moment, in order of names."""
-        await self._replica.current(timeout=timeout)
-        found = self.state_of(name_argument("group", group))
-        if found is None:
-            return []
-        counts = dict.fromkeys(found.members, 0)
-        for shared in found.streams.values():
-            if shared.owner is not None:
-                counts[shared.owner] += 1
-        return [
-            MemberEntry(name, counts[name], member.beat, member.ttl_us, member.handover_us)
-            for name, member in sorted(found.members.items())
-        ]
 
 
 _MEANINGS = {

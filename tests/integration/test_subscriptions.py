@@ -37,13 +37,13 @@ async def test_positions_survive_and_are_read_by_others() -> None:
             await cluster.stop_node(node)
             await cluster.start_node(node)
         async with cluster.client() as client, Subscriptions(client, COMMANDS, SNAPSHOTS) as again:
-            entries = await again.list("billing")
+            entries = await again.entries("billing")
             assert [(entry.stream, entry.position) for entry in entries] == [("orders", Position(LSN(39), 0))]
-            assert len(await again.list()) == 301
-            assert [entry.subscription for entry in await again.list(stream="s7")] == ["audit"]
+            assert len(await again.entries()) == 301
+            assert [entry.subscription for entry in await again.entries(stream="s7")] == ["audit"]
             await again.delete("audit", "s7")
             await again.delete("audit")
-            assert len(await again.list()) == 1
+            assert len(await again.entries()) == 1
             with pytest.raises(LogDeviceError) as raised:
                 await again.delete("audit")
             assert raised.value.status is Status.NOTFOUND
