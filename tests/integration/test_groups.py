@@ -56,7 +56,7 @@ async def until_shared(group: Group, *members: str) -> dict[str, str | None]:
 async def test_members_share_streams_and_every_record_is_handled_once() -> None:
     async with opened() as (cluster, client, _, group):
         await group.add_streams(STREAMS)
-        written = {name: [b"%s-%d" % (name.encode(), n) for n in range(100)] for name in STREAMS}
+        written = {name: [b"%s-%d" % (name.encode(), n) for n in range(30)] for name in STREAMS}
         for name, payloads in written.items():
             await append_all(client, STREAMS[name], payloads)
         seen: dict[str, list[bytes]] = defaultdict(list)
@@ -65,7 +65,7 @@ async def test_members_share_streams_and_every_record_is_handled_once() -> None:
                 tasks = [asyncio.create_task(read_all(each, seen, 10_000)) for each in (a, b)]
                 await until_shared(group, "a", "b")
                 async with asyncio.timeout(20):
-                    while sum(map(len, seen.values())) < 600:
+                    while sum(map(len, seen.values())) < 180:
                         await asyncio.sleep(0.01)
                 assert seen == written
                 assert {name for name in STREAMS if name in a.streams} == set(STREAMS) - set(b.streams)

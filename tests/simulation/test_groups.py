@@ -26,7 +26,7 @@ from streams.subscriptions.state import SubscriptionsState
 from streams.subscriptions.subscriptions import Subscriptions
 from tests.simulation.deliberate_fault import DeliberateFault
 
-SEEDS = range(8)
+SEEDS = range(5)
 HUNTED_MAX = 20
 COMMANDS, SNAPSHOTS = 1, 2
 STREAMS = {f"s{log}": log for log in range(3, 9)}

@@ -1,0 +1,45 @@
+"""The member of examples/exactly_once.py, killed at a step: ``python -m tests.integration.exactly_once_worker FILE DATABASE ROWS STEP``.
+
+A step is before or after any call of the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+from examples.exactly_once import OrdersTable, connect, consume
+
+
+class KilledConnection:
+    """A connection whose process is killed at a step."""
+
+    def __init__(self, connection: Any, step: int) -> None:
+        self._connection = connection
+        self._left = step
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._connection, name)
+
+        def stepped(*arguments: Any) -> Any:
+            self._step()
+            result = call(*arguments)
+            self._step()
+            return result
+
+        return stepped
+
+
+if __name__ == "__main__":
+    file, database, rows, step = sys.argv[1:]
+    mark = "%s" if database.startswith("postgresql:") else "?"
+    table = OrdersTable(KilledConnection(connect(database), int(step)), mark)
+    asyncio.run(consume(file, "the only one", table, int(rows)))
