@@ -13,7 +13,7 @@ from client.guards import START, Position
 from client.public_names import PublicNames
 from client.read.batch import RecordBatch
 from client.read.items import GapKind, Item
-from client.replica.commands import NOTHING, OFFSET_MAX
+from client.replica.commands import OFFSET_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
@@ -30,6 +30,7 @@ from streams.subscriptions.subscriptions import Subscriptions, name_argument, po
 
 TTL_SECONDS: Final = 1.2
 HANDOVER_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 0.5
 LEAVE_SECONDS: Final = 2.0
 _STARTS: Final = ("oldest", "newest")
 _TOLD: Final = frozenset({GapKind.TRIM, GapKind.DATALOSS})
@@ -234,6 +235,8 @@ class GroupReader(PublicNames):
         """In the order in which they are asked next."""
         self._handed_out: dict[str, GroupBatch] = {}
         """The last batch of each stream that is not committed."""
+        self._waits_for: dict[str, str] = {}
+        """Streams that cannot be read yet, and why."""
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -282,7 +285,9 @@ class GroupReader(PublicNames):
         self._machine.leave(self._client.now())
         self._settle()
         try:
-            await asyncio.wait([self._ended], timeout=LEAVE_SECONDS)  # others see after its time to live that it is gone
+            await asyncio.wait(
+                [self._ended], timeout=LEAVE_SECONDS
+            )  # others see after its time to live that it is gone
         finally:
             self._subscriptions.unwatch(self._on_state)
             if self._timer is not None:
@@ -360,8 +365,7 @@ class GroupReader(PublicNames):
     async def _read(self, reading: _StreamReading) -> None:
         opened = reading.opened
         try:
-            position = await self._begin_at(opened)
-            log = await self._client.known_log(opened.log)
+            position, log = await self._begin_at(opened)
             async with self._client.reader(log, max(position.lsn, LSN_OLDEST)) as reader:
                 while True:
                     records = behind(await reader.read(self._max_records), position)
@@ -374,7 +378,23 @@ class GroupReader(PublicNames):
             if self._readings.get(opened.stream) is reading:
                 self._fail(error)
 
-    async def _begin_at(self, opened: OpenStream) -> Position:
+    async def _begin_at(self, opened: OpenStream) -> tuple[Position, LogId]:
+        """The last record that is handled, and the log; asks until it is told, as readers do."""
+        while True:
+            try:
+                return await self._position(opened), await self._client.known_log(opened.log)
+            except LogDeviceError as error:
+                if error.status is Status.FENCED:  # another member has the stream; the state will say so
+                    await asyncio.Event().wait()
+                if not error.retriable:
+                    raise
+                self._waits_for[opened.stream] = f"the position of {opened.stream}: {error}"
+            try:
+                await asyncio.sleep(_AGAIN_SECONDS)
+            finally:
+                del self._waits_for[opened.stream]
+
+    async def _position(self, opened: OpenStream) -> Position:
         if self._stored is not None:
             stored = await self._stored(opened.stream, opened.token)
             return START if stored is None else position_argument(stored)
@@ -383,9 +403,12 @@ class GroupReader(PublicNames):
         if self._start == "oldest":
             return START
         group, stream = self._machine.group, opened.stream
+        entry = await self._subscriptions.get(group, stream)
+        if entry is not None:  # from an earlier try of what follows
+            return entry.position
         newest = Position(await self._client.tail_lsn(opened.log), OFFSET_MAX)
         # whoever gets the stream next goes on from here, also when nothing was committed until then
-        await self._subscriptions.commit(group, stream, newest, expect=NOTHING, token=opened.token)
+        await self._subscriptions.commit(group, stream, newest, token=opened.token)
         return newest
 
     def __aiter__(self) -> GroupReader:
@@ -474,6 +497,8 @@ class GroupReader(PublicNames):
             return f"the group: {stage.name.lower()}; {self._subscriptions.waiting_for()}"
         if self._client.now() >= self._machine.lease_until:
             return f"a heartbeat to be applied; {self._subscriptions.waiting_for()}"
+        if self._waits_for:
+            return next(iter(self._waits_for.values()))
         return "records" if self._machine.held else "a stream: other members have all"
 
 

@@ -4,7 +4,7 @@ Rules that `docs/decisions/0016-groups.md` gives reasons for:
 
 1. Lease: records are handed out only within a part of the time to live since the proposal of the last heartbeat that was applied. Nobody expels the
    member before that time is over.
-2. Expel by patience: a member is expelled by another one that saw no heartbeat of it for its time to live, by its own monotonic clock, and only
+2. Expel by waiting: a member is expelled by another one that saw no heartbeat of it for its time to live, by its own monotonic clock, and only
    while the heartbeats of the one who waits are applied without delay; after a delay it begins to wait again.
 3. Finish: a stream that another member is to get is handed over when all that was handed out of it is done.
 4. Force: an heir takes a stream after the owner's time to finish, counted from when the heir saw that it is to move.
@@ -273,7 +273,7 @@ class MemberMachine:
 
     def _on_beat(self, proposed: Micros, now: Micros) -> None:
         if now - self._applied_at > self._ttl_us // 2:
-            # This process stood still, or the log of commands did: heartbeats of others are late for the same reason.
+            # This process was paused, or the log of commands was: heartbeats of others are late for the same reason.
             hit("group_member_waits_again")
             for seen in self._seen.values():
                 seen.at, seen.expel_proposed = now, False

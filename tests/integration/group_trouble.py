@@ -155,7 +155,9 @@ class TroubleReport:
     counts: dict[str, int]
 
     def __str__(self) -> str:
-        lines = [f"{self.records} records handled, {self.again} of them again, {self.late} batches fenced; {self.counts}"]
+        lines = [
+            f"{self.records} records handled, {self.again} of them again, {self.late} batches fenced; {self.counts}"
+        ]
         for how, waits in self.waits.items():
             if waits:
                 median = statistics.median(waits)
@@ -176,13 +178,13 @@ async def troubled(seconds: float, seed: int, directory: Path) -> TroubleReport:
             for _ in range(MEMBERS):
                 await group.add(cluster.config_file)
             async with asyncio.timeout(90):
-                while len(await Group(subscriptions, GROUP).members()) < MEMBERS:
+                while len(await Group(subscriptions, GROUP).members()) < MEMBERS:  # noqa: ASYNC110 - of processes
                     await asyncio.sleep(0.2)
             until = time.monotonic() + seconds
             writers = [group.write(client, stream, until) for stream in STREAMS]
             await asyncio.gather(group.trouble(cluster.config_file, subscriptions, until), *writers)
             ended = time.monotonic() + 60
-            while await asyncio.to_thread(group.missing) and time.monotonic() < ended:
+            while await asyncio.to_thread(group.missing) and time.monotonic() < ended:  # noqa: ASYNC110 - of processes
                 await asyncio.sleep(0.2)
             return group.check()
         except LogDeviceError:

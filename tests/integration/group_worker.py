@@ -44,17 +44,20 @@ def write_line(path: Path, batch: GroupBatch, began: float, member: str) -> None
 
 async def work(file: str, name: str, directory: Path) -> None:
     """Until it is killed."""
-    async with Client(file) as client, Subscriptions(client, COMMANDS, SNAPSHOTS) as subscriptions:
-        async with Group(subscriptions, GROUP).member(name, max_records=50) as member:
-            async for batch in member:
-                began = time.monotonic()
-                await asyncio.sleep(WORK_SECONDS)
-                write_line(directory / batch.stream, batch, began, name)
-                try:
-                    await member.commit(batch)
-                except LogDeviceError as error:
-                    if error.status is not Status.FENCED and not error.retriable:
-                        raise
+    async with (
+        Client(file) as client,
+        Subscriptions(client, COMMANDS, SNAPSHOTS) as subscriptions,
+        Group(subscriptions, GROUP).member(name, max_records=50) as member,
+    ):
+        async for batch in member:
+            began = time.monotonic()
+            await asyncio.sleep(WORK_SECONDS)
+            write_line(directory / batch.stream, batch, began, name)
+            try:
+                await member.commit(batch)
+            except LogDeviceError as error:
+                if error.status is not Status.FENCED and not error.retriable:
+                    raise
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -41,6 +41,12 @@ async def read_all(member: GroupReader, seen: dict[str, list[bytes]], wanted: in
             return
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - of several members
+            await asyncio.sleep(0.01)
+
+
 async def until_shared(group: Group, *members: str) -> dict[str, str | None]:
     async with asyncio.timeout(20):
         while True:
@@ -64,9 +70,7 @@ async def test_members_share_streams_and_every_record_is_handled_once() -> None:
             async with group.member("a", max_records=7) as a, Group(others, "billing").member("b", max_records=7) as b:
                 tasks = [asyncio.create_task(read_all(each, seen, 10_000)) for each in (a, b)]
                 await until_shared(group, "a", "b")
-                async with asyncio.timeout(20):
-                    while sum(map(len, seen.values())) < 180:
-                        await asyncio.sleep(0.01)
+                await until(lambda: sum(map(len, seen.values())) >= 180)
                 assert seen == written
                 assert {name for name in STREAMS if name in a.streams} == set(STREAMS) - set(b.streams)
                 assert [(each.member, each.streams) for each in await group.members()] == [("a", 3), ("b", 3)]
@@ -82,30 +86,27 @@ async def test_members_share_streams_and_every_record_is_handled_once() -> None:
 
 
 async def test_streams_come_and_go_while_members_read() -> None:
-    async with opened() as (_, client, subscriptions, group):
-        async with group.member("a") as member:
-            seen: dict[str, list[bytes]] = defaultdict(list)
-            reading = asyncio.create_task(read_all(member, seen, 3))
-            await group.add_streams({"s1": STREAMS["s1"]})
-            await client.append(STREAMS["s1"], b"1")
-            await group.add_streams({"s2": STREAMS["s2"]})
-            await client.append(STREAMS["s2"], b"2")
-            async with asyncio.timeout(20):
-                while not (seen["s1"] and seen["s2"]):
-                    await asyncio.sleep(0.01)
-            await group.remove_streams(["s1"])
-            await client.append(STREAMS["s1"], b"nobody reads it")
-            await client.append(STREAMS["s2"], b"3")
-            async with asyncio.timeout(20):
-                await reading
-            assert seen == {"s1": [b"1"], "s2": [b"2", b"3"]}
-            with pytest.raises(LogDeviceError) as raised:
-                await group.add_streams({"s2": STREAMS["s3"]})
-            assert raised.value.status is Status.EXISTS
-            with pytest.raises(LogDeviceError) as raised:
-                await subscriptions.delete("billing", "s2")
-            assert raised.value.status is Status.NOTEMPTY
-            assert set(member.streams) == {"s2"}
+    async with opened() as (_, client, subscriptions, group), group.member("a") as member:
+        seen: dict[str, list[bytes]] = defaultdict(list)
+        reading = asyncio.create_task(read_all(member, seen, 3))
+        await group.add_streams({"s1": STREAMS["s1"]})
+        await client.append(STREAMS["s1"], b"1")
+        await group.add_streams({"s2": STREAMS["s2"]})
+        await client.append(STREAMS["s2"], b"2")
+        await until(lambda: bool(seen["s1"] and seen["s2"]))
+        await group.remove_streams(["s1"])
+        await client.append(STREAMS["s1"], b"nobody reads it")
+        await client.append(STREAMS["s2"], b"3")
+        async with asyncio.timeout(20):
+            await reading
+        assert seen == {"s1": [b"1"], "s2": [b"2", b"3"]}
+        with pytest.raises(LogDeviceError) as raised:
+            await group.add_streams({"s2": STREAMS["s3"]})
+        assert raised.value.status is Status.EXISTS
+        with pytest.raises(LogDeviceError) as raised:
+            await subscriptions.delete("billing", "s2")
+        assert raised.value.status is Status.NOTEMPTY
+        assert set(member.streams) == {"s2"}
 
 
 async def test_a_commit_of_a_fenced_member_is_refused_and_whoever_resets_is_heard() -> None:
@@ -136,16 +137,19 @@ async def test_a_member_of_the_same_name_takes_over() -> None:
         await client.append(STREAMS["s1"], b"1")
         async with group.member("a") as first:
             await anext(aiter(first))
-            async with cluster.client() as other, Subscriptions(other, COMMANDS, SNAPSHOTS) as others:
-                async with Group(others, "billing").member("a") as second:
-                    batch = await anext(aiter(second))
-                    assert len(batch) == 1
-                    with pytest.raises(LogDeviceError, match="another member a"):
-                        await anext(aiter(first))
-                    await second.commit()
-                    with pytest.raises(LogDeviceError) as raised:
-                        await first.commit()
-                    assert raised.value.status is Status.FENCED
+            async with (
+                cluster.client() as other,
+                Subscriptions(other, COMMANDS, SNAPSHOTS) as others,
+                Group(others, "billing").member("a") as second,
+            ):
+                batch = await anext(aiter(second))
+                assert len(batch) == 1
+                with pytest.raises(LogDeviceError, match="another member a"):
+                    await anext(aiter(first))
+                await second.commit()
+                with pytest.raises(LogDeviceError) as raised:
+                    await first.commit()
+                assert raised.value.status is Status.FENCED
 
 
 async def test_who_begins_with_the_newest_loses_nothing_to_a_hand_over() -> None:
@@ -153,9 +157,7 @@ async def test_who_begins_with_the_newest_loses_nothing_to_a_hand_over() -> None
         await group.add_streams({"s1": STREAMS["s1"]})
         await client.append(STREAMS["s1"], b"old")
         async with group.member("a", start="newest"):
-            async with asyncio.timeout(20):
-                while await subscriptions.get("billing", "s1") is None:
-                    await asyncio.sleep(0.01)
+            await until(lambda: "s1" in subscriptions.state_of("billing").checkpoints)
         await client.append(STREAMS["s1"], b"new")
         async with group.member("b", start="newest") as member:
             batch = await anext(aiter(member))

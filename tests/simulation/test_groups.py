@@ -26,14 +26,14 @@ from streams.subscriptions.state import SubscriptionsState
 from streams.subscriptions.subscriptions import Subscriptions
 from tests.simulation.deliberate_fault import DeliberateFault
 
-SEEDS = range(5)
-HUNTED_MAX = 20
+SEEDS = range(3)
+HUNTED_MAX = 12
 COMMANDS, SNAPSHOTS = 1, 2
-STREAMS = {f"s{log}": log for log in range(3, 9)}
-MEMBERS = 4
-RECORDS = 40
+STREAMS = {f"s{log}": log for log in range(3, 7)}
+MEMBERS = 3
+RECORDS = 25
 """Of each stream."""
-SECONDS = 25.0
+SECONDS = 15.0
 """For which members are troubled."""
 
 
@@ -244,7 +244,7 @@ async def one_of_two_dies(cluster: SimCluster) -> float:
         async with group.member("a") as member:
             other = Group(others, "billing").member("b")
             await other.__aenter__()
-            while len(other.streams) != len(STREAMS) // 2:
+            while len(other.streams) != len(STREAMS) // 2:  # noqa: ASYNC110 - of two members
                 await asyncio.sleep(0.05)
             mine = set(member.streams)
             await dying.close()
@@ -257,7 +257,7 @@ async def one_of_two_dies(cluster: SimCluster) -> float:
     raise AssertionError("nobody took over")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_dead_members_streams_are_handed_out_within_two_seconds(simulate: Callable[..., Any], seed: int) -> None:
     assert simulate(one_of_two_dies, seed=seed) < 2.0
 
