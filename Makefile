@@ -16,6 +16,7 @@ BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloa
 
 .DEFAULT_GOAL := help
 .PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos linearizability test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -120,6 +121,9 @@ linearizability: $(STAMP) java ## histories of real processes that are killed, s
 
 soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again
 	@$(PY) -m pytest -q -m slow tests/integration
+
+groups: $(STAMP) ## ten members of a group as processes, killed, paused and added for five minutes; prints how long streams waited: SECONDS=n
+	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)
 
 test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 tests/property tests/fuzz

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,17 @@ from streams.subscriptions.subscriptions import Subscriptions
 
 COMMANDS, SNAPSHOTS = 1, 2
 STREAMS = {f"s{number}": 2 + number for number in range(1, 7)}
+
+
+async def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs/subscriptions.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/subscriptions.md", "exec"), names)
+    await names["example"]()
+    out = capsys.readouterr().out
+    assert "orders [b'first']" in out
+    assert "SubscriptionEntry(subscription='billing', stream='orders'" in out
 
 
 @asynccontextmanager

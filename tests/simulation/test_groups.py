@@ -172,6 +172,9 @@ class TroubledMembers:
             version = await subscriptions.commit(
                 "billing", batch.stream, batch.last, token=batch.token, timeout=self.cluster.rng.choice([1, 5])
             )
+        except asyncio.CancelledError:
+            self.history.on_committed(batch, None)
+            raise
         except LogDeviceError as error:
             if error.status is Status.FENCED:
                 self.history.fenced += 1
@@ -187,8 +190,9 @@ class TroubledMembers:
         """Faults have ended: one process handles what is left."""
         async with self.cluster.client() as client, Subscriptions(client, COMMANDS, SNAPSHOTS) as subscriptions:
             subscriptions.watch(lambda: self.history.on_state(subscriptions))
+            await subscriptions.caught_up(timeout=200)
             group = Group(subscriptions, "billing")
-            await group.add_streams(STREAMS, timeout=120)
+            await group.add_streams(STREAMS)
             async with asyncio.timeout(200), group.member("last", handover=1.0) as member:
                 self.members += 1
                 while not self.history.is_all_handled():
