@@ -327,7 +327,7 @@ class GroupReader(PublicNames):
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(None)
         else:
-            delay = max(0, self._machine.next_timer(now) - now) / 1e6
+            delay = max(0, self._machine.next_timer() - now) / 1e6
             self._timer = self._client.loop.call_later(delay, self._on_timer)
         self._wake()
 

@@ -4,8 +4,8 @@ Rules that `docs/decisions/0016-groups.md` gives reasons for:
 
 1. Lease: records are handed out only within a part of the time to live since the proposal of the last heartbeat that was applied. Nobody expels the
    member before that time is over.
-2. Expel by waiting: a member is expelled by another one that saw no heartbeat of it for its time to live, by its own monotonic clock, and only
-   while the heartbeats of the one who waits are applied without delay; after a delay it begins to wait again.
+2. Expel by waiting: a member is expelled by another one that saw no heartbeat of it for its time to live, by its own monotonic clock, and whose own
+   heartbeats were meanwhile proposed and applied, some of them one behind the other. So a pause of the one who waits, or of the log, expels nobody.
 3. Finish: a stream that another member is to get is handed over when all that was handed out of it is done.
 4. Force: an heir takes a stream after the owner's time to finish, counted from when the heir saw that it is to move.
 """
@@ -34,6 +34,8 @@ from streams.subscriptions.commands import (
 from streams.subscriptions.state import GroupMember, GroupStream, SubscriptionState
 
 BEATS_PER_TTL: Final = 4
+_BEATS_WAITED: Final = BEATS_PER_TTL - 1
+"""Of the one who waits."""
 _RANKS_MAX: Final = 4
 _RANKS_PER_TTL: Final = 16
 
@@ -99,6 +101,8 @@ class _Seen:
     beat: int
     at: Micros
     """When it was seen."""
+    beats: int
+    """How many heartbeats of the one who waits were applied by then."""
     expel_proposed: bool = False
 
 
@@ -129,8 +133,8 @@ class MemberMachine:
         """When each was proposed."""
         self._beat_at = Micros(0)
         """When the next heartbeat is due."""
-        self._applied_at = Micros(0)
-        """When the last heartbeat was known to be applied."""
+        self._beats = 0
+        """Heartbeats that were applied."""
         self._lease_until = Micros(0)
         self._held: dict[str, _Held] = {}
         self._seen: dict[str, _Seen] = {}
@@ -165,13 +169,12 @@ class MemberMachine:
         held = self._held.get(stream)
         return held is not None and held.token == token and not held.is_to_move and now < self._lease_until
 
-    def next_timer(self, now: Micros) -> Micros:
+    def next_timer(self) -> Micros:
         """When `on_timer` has something to do, unless there is another event before."""
         times = [self._beat_at]
         if self.stage is MemberStage.JOINED:
             times += [at for _, at in self._inherits.values()]
-            if self._may_expel(now):
-                times += [self._overdue_at(name, seen) for name, seen in self._seen.items() if not seen.expel_proposed]
+            times += [self._overdue_at(name, seen) for name, seen in self._seen.items() if self._may_expel(seen)]
         return min(times)
 
     # Life
@@ -254,7 +257,7 @@ class MemberMachine:
                 self._on_joined(operation, answer, proposed, now)
             case Beat():
                 if answer is Answer.OK and operation.nonce == self._nonce:
-                    self._on_beat(proposed, now)
+                    self._on_beat(proposed)
             case Leave():
                 self.stage = MemberStage.ENDED
             case HandOver():
@@ -266,18 +269,13 @@ class MemberMachine:
     def _on_joined(self, operation: Join, answer: Answer, proposed: Micros, now: Micros) -> None:
         if operation.nonce != self._nonce or answer is not Answer.OK:
             return
-        self._on_beat(proposed, now)
+        self._on_beat(proposed)
         if self.stage is MemberStage.JOINING:  # it was in the group, and is no more
             there = None if self._group is None else self._group.members.get(self.name)
             self._on_lost(there, now)
 
-    def _on_beat(self, proposed: Micros, now: Micros) -> None:
-        if now - self._applied_at > self._ttl_us // 2:
-            # This process was paused, or the log of commands was: heartbeats of others are late for the same reason.
-            hit("group_member_waits_again")
-            for seen in self._seen.values():
-                seen.at, seen.expel_proposed = now, False
-        self._applied_at = now
+    def _on_beat(self, proposed: Micros) -> None:
+        self._beats += 1
         self._lease_until = max(self._lease_until, Micros(proposed + self._ttl_us * 7 // 8))
 
     def _on_handed_over(self, operation: HandOver) -> None:
@@ -324,7 +322,7 @@ class MemberMachine:
                 continue
             seen = self._seen.get(name)
             if seen is None or (seen.nonce, seen.beat) != (member.nonce, member.beat):
-                self._seen[name] = _Seen(member.nonce, member.beat, now)
+                self._seen[name] = _Seen(member.nonce, member.beat, now, self._beats)
 
     def _overdue_at(self, name: str, seen: _Seen) -> Micros:
         """Members of higher rank wait a little longer, so that not all propose the same."""
@@ -334,15 +332,14 @@ class MemberMachine:
         rank = min(sum(other < self.name for other in self._seen if other != name), _RANKS_MAX)
         return Micros(seen.at + ttl_us + rank * ttl_us // _RANKS_PER_TTL)
 
-    def _may_expel(self, now: Micros) -> bool:
-        """Its own heartbeats are applied without delay, so those of others would be."""
-        return now - self._applied_at <= self._ttl_us // 2
+    def _may_expel(self, seen: _Seen) -> bool:
+        """Heartbeats of this member went through meanwhile, so one of the other member would have."""
+        return not seen.expel_proposed and self._beats - seen.beats >= _BEATS_WAITED
 
     def _expel_overdue(self, now: Micros) -> None:
-        if not self._may_expel(now):
-            return
         for name, seen in self._seen.items():
-            if not seen.expel_proposed and now >= self._overdue_at(name, seen):
+            if self._may_expel(seen) and now >= self._overdue_at(name, seen):
+                hit("group_member_expels")
                 seen.expel_proposed = True
                 self._propose(Expel(self.group, name, seen.nonce, seen.beat), now)
 

@@ -1,6 +1,6 @@
-"""The member of examples/exactly_once.py, killed at a step: ``python -m tests.integration.exactly_once_worker FILE DATABASE ROWS STEP``.
+"""The member of examples/exactly_once.py, killed at a step: ``python -m tests.integration.exactly_once_worker FILE DATABASE``.
 
-A step is before or after any call of the database.
+Each line of the input, ``ROWS STEP``, is one more process, of which the wait status is printed. A step is before or after any call of the database.
 """
 
 from __future__ import annotations
@@ -38,8 +38,18 @@ class KilledConnection:
         return stepped
 
 
-if __name__ == "__main__":
-    file, database, rows, step = sys.argv[1:]
+def run(file: str, database: str, rows: int, step: int) -> None:
+    """The process: to its end, or to the step."""
     mark = "%s" if database.startswith("postgresql:") else "?"
-    table = OrdersTable(KilledConnection(connect(database), int(step)), mark)
-    asyncio.run(consume(file, "the only one", table, int(rows)))
+    table = OrdersTable(KilledConnection(connect(database), step), mark)
+    asyncio.run(consume(file, "the only one", table, rows))
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        rows, step = map(int, line.split())
+        child = os.fork()  # what is imported need not be imported again
+        if child == 0:
+            run(*sys.argv[1:], rows, step)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1], flush=True)

@@ -72,21 +72,26 @@ async def test_killed_at_every_step_the_table_equals_the_stream(kind: str) -> No
         async with LocalCluster(nodes=3, logs=3) as cluster, cluster.client() as client:
             for number in range(RECORDS):
                 await client.append(STREAM, f"order {number}".encode())
-            written, step, kills = RECORDS, 0, 0
-            while True:
+            worker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.integration.exactly_once_worker", cluster.config_file, database),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                cwd=ROOT,
+            )
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            written, step, kills, status = RECORDS, 0, 0, int(signal.SIGKILL)
+            while status:
                 step += 1
-                worker = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "tests.integration.exactly_once_worker"),
-                    *(cluster.config_file, database, str(written), str(step)),
-                    cwd=ROOT,
-                )
-                ended = await worker.wait()
-                if ended == 0:
-                    break
-                assert ended == -signal.SIGKILL, f"step {step}"
-                kills += 1
-                written += 1  # there is something to do, wherever the one before died
-                await client.append(STREAM, f"order {written - 1}".encode())
+                worker.stdin.write(f"{written} {step}\n".encode())
+                status = int(await worker.stdout.readline())
+                if status:
+                    assert os.WTERMSIG(status) == signal.SIGKILL, f"step {step}"
+                    kills += 1
+                    written += 1  # there is something to do, wherever the one before died
+                    await client.append(STREAM, f"order {written - 1}".encode())
+            worker.stdin.close()
+            assert await worker.wait() == 0
             rows = OrdersTable(connect(database), mark).execute("SELECT content FROM orders ORDER BY lsn, batch_offset")
             assert [content for (content,) in rows.fetchall()] == [f"order {number}" for number in range(written)]
             assert kills >= 15  # two statements and a commit at the beginning, as many for each batch
