@@ -86,6 +86,7 @@ from logdevice_py.core.ids import (
     metadata_log_of,
 )
 from logdevice_py.core.lsn import LSN as PublicLsn
+from logdevice_py.core.lsn import LSN as lsn_of
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
 from logdevice_py.core.status import Status
@@ -119,6 +120,8 @@ from storage_node.log_store.row_values import unpack_integer, unpack_integers, u
 from storage_node.repair.copies import EntriesDigest
 from streams import commands as streams
 from streams.state import NamespaceState
+from streams.subscriptions import commands as groups
+from streams.subscriptions.state import SubscriptionsState
 from tests.golden.messages import message_cases
 from tests.golden.record import GoldenCase, GoldenFormat
 from tests.unit.logdevice_py.placement.clusters import cluster
@@ -623,6 +626,42 @@ def namespace_cases() -> Iterator[GoldenCase]:
         return [found.next_number, [dataclasses.astuple(entry) for entry in found.streams.values()]]
 
     yield GoldenCase("namespace", state.encode(), read_namespace)
+def subscriptions_cases() -> Iterator[GoldenCase]:
+    """Each operation, and a state."""
+    version, nonce = StateVersion(LSN, 2), b"nonce  1"
+    operations: list[groups.Operation] = [
+        groups.AddStreams("billing", [("orders", 5), ("clicks", TREE_LOG_ID_MIN)]),
+        groups.Join("billing", "host1", nonce, 1_200_000, 5_000_000),
+        groups.Beat("billing", "host1", nonce),
+        groups.Commit("billing", "orders", Position(lsn_of(LSN), 3), token=2),
+        groups.Commit("audit", "orders", Position(lsn_of(LSN), 3), version, 0, True),
+        groups.Join("billing", "host2", b"nonce  2", 1_200_000, 5_000_000),
+        groups.HandOver("billing", "orders", 2, True),
+        groups.Expel("billing", "host3", nonce, 7),
+        groups.Leave("billing", "host3", nonce),
+        groups.RemoveStreams("billing", ["views"]),
+        groups.Delete("audit", "orders", version),
+        groups.Delete("audit"),
+    ]
+    for number, operation in enumerate(operations):
+        yield GoldenCase(f"{number} {type(operation).__name__}", groups.encode([operation]), groups.decode)
+    state = SubscriptionsState()
+    answers = state.apply(groups.encode(operations), version, TIME)
+
+    def read_subscriptions(data: bytes) -> list[Any]:
+        found = SubscriptionsState.decode(data)
+        rows: list[Any] = [found.next_token]
+        for name, each in found.subscriptions.items():
+            rows.append([name, [[key, *getattr_all(value)] for key, value in each.checkpoints.items()]])
+            rows.append([[key, *getattr_all(value)] for key, value in each.streams.items()])
+            rows.append([[key, *getattr_all(value)] for key, value in each.members.items()])
+        return rows
+
+    def getattr_all(value: Any) -> list[Any]:
+        return [getattr(value, slot) for slot in value.__slots__]
+
+    yield GoldenCase("answers", answers, lambda data: [groups.Answer(each).name for each in data])
+    yield GoldenCase("state", state.encode(), read_subscriptions)
 
 
 def _read_snapshot(data: bytes) -> dict[str, Any]:
@@ -755,6 +794,10 @@ def formats() -> list[GoldenFormat]:
             "commands to a namespace of streams (streams/commands.py) format 1, and its state in snapshots (state.py) format 1: every replica must come to the same state.",
             "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
             list(namespace_cases()),
+            "subscriptions",
+            "commands to subscriptions (streams/subscriptions/commands.py) format 1, what they came to, and the state in snapshots (state.py) format 1: every replica must come to the same state",
+            "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
+            list(subscriptions_cases()),
         ),
         GoldenFormat(
             "numbers",
