@@ -51,7 +51,9 @@ async def _measure(seconds: float) -> None:
                 took: list[float] = []
                 commands, merged, began = queue.commands, queue.merged, time.monotonic()
                 until = began + seconds
-                await asyncio.gather(*(work(subscriptions, f"{streams}-{each}", until, took) for each in range(streams)))
+                await asyncio.gather(
+                    *(work(subscriptions, f"{streams}-{each}", until, took) for each in range(streams))
+                )
                 spent = time.monotonic() - began
                 made = queue.commands - commands
                 print(
