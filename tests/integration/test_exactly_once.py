@@ -92,8 +92,10 @@ async def test_killed_at_every_step_the_table_equals_the_stream(kind: str) -> No
                     await client.append(STREAM, f"order {written - 1}".encode())
             worker.stdin.close()
             assert await worker.wait() == 0
-            rows = OrdersTable(connect(database), mark).execute("SELECT content FROM orders ORDER BY lsn, batch_offset")
-            assert [content for (content,) in rows.fetchall()] == [f"order {number}" for number in range(written)]
+            table = OrdersTable(connect(database), mark)
+            rows = table.execute("SELECT content FROM orders ORDER BY lsn, batch_offset").fetchall()
+            table.connection.close()
+            assert [content for (content,) in rows] == [f"order {number}" for number in range(written)]
             assert kills >= 15  # two statements and a commit at the beginning, as many for each batch
 
 
