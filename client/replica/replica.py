@@ -154,28 +154,6 @@ class Replica(PublicNames, Generic[T]):
         """
         await self._until(lambda: self.version >= version, timeout)
 
-    async def current(self, *, timeout: float | None = None) -> None:
-        """Wait until the state has everything that was acknowledged to anybody before this call.
-
-        Raises:
-            LogDeviceError: TIMEDOUT, which says what is waited for; SHUTDOWN; retriable ones, when the end of the commands is not known.
-        """
-        timeout_us = timeout_argument(timeout)
-        if timeout_us is None:
-            timeout_us = self._client.settings.append_timeout_us
-        told: list[BaseException | None] = []
-
-        def confirmed(error: BaseException | None, now: Micros) -> None:
-            told.append(error)
-            self._wake_waiters()
-
-        self._client.future().cancel()  # refuses when the client is not open
-        self._machine.confirm(confirmed, self._client.now(), timeout_us)
-        self._client.wake()
-        await self._until(lambda: bool(told), timeout_us / 1e6)
-        if told[0] is not None:
-            raise told[0]
-
     async def changes(self) -> AsyncIterator[StateVersion]:
         """The version at this moment, and then each later one that is found when the caller comes back: ``async for version in replica.changes()``. Ends
         when the replica is closed."""

@@ -626,6 +626,8 @@ def namespace_cases() -> Iterator[GoldenCase]:
         return [found.next_number, [dataclasses.astuple(entry) for entry in found.streams.values()]]
 
     yield GoldenCase("namespace", state.encode(), read_namespace)
+
+
 def subscriptions_cases() -> Iterator[GoldenCase]:
     """Each operation, and a state."""
     version, nonce = StateVersion(LSN, 2), b"nonce  1"
