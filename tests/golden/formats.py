@@ -86,7 +86,6 @@ from logdevice_py.core.ids import (
     metadata_log_of,
 )
 from logdevice_py.core.lsn import LSN as PublicLsn
-from logdevice_py.core.lsn import LSN as lsn_of
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
 from logdevice_py.core.status import Status
@@ -635,8 +634,8 @@ def subscriptions_cases() -> Iterator[GoldenCase]:
         groups.AddStreams("billing", [("orders", 5), ("clicks", TREE_LOG_ID_MIN)]),
         groups.Join("billing", "host1", nonce, 1_200_000, 5_000_000),
         groups.Beat("billing", "host1", nonce),
-        groups.Commit("billing", "orders", Position(lsn_of(LSN), 3), token=2),
-        groups.Commit("audit", "orders", Position(lsn_of(LSN), 3), version, 0, True),
+        groups.Commit("billing", "orders", Position(PublicLsn(LSN), 3), token=2),
+        groups.Commit("audit", "orders", Position(PublicLsn(LSN), 3), version, 0, True),
         groups.Join("billing", "host2", b"nonce  2", 1_200_000, 5_000_000),
         groups.HandOver("billing", "orders", 2, True),
         groups.Expel("billing", "host3", nonce, 7),
@@ -796,6 +795,8 @@ def formats() -> list[GoldenFormat]:
             "commands to a namespace of streams (streams/commands.py) format 1, and its state in snapshots (state.py) format 1: every replica must come to the same state.",
             "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
             list(namespace_cases()),
+        ),
+        GoldenFormat(
             "subscriptions",
             "commands to subscriptions (streams/subscriptions/commands.py) format 1, what they came to, and the state in snapshots (state.py) format 1: every replica must come to the same state",
             "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
