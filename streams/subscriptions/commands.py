@@ -34,7 +34,7 @@ TOKEN_MAX: Final = (1 << 62) - 1
 _FORMAT: Final = 1
 
 
-class Answer(enum.IntEnum):
+class OperationAnswer(enum.IntEnum):
     """What an operation came to: a byte of the result of its command."""
 
     OK = 0
@@ -48,16 +48,16 @@ class Answer(enum.IntEnum):
     NO_HEIR = 8  # nobody is to get the stream
 
 
-STATUS_OF: Final[dict[Answer, Status]] = {
-    Answer.OK: Status.OK,
-    Answer.NOTFOUND: Status.NOTFOUND,
-    Answer.VERSION_MISMATCH: Status.VERSION_MISMATCH,
-    Answer.FALLS: Status.STALE,
-    Answer.FENCED: Status.FENCED,
-    Answer.EXISTS: Status.EXISTS,
-    Answer.NOTEMPTY: Status.NOTEMPTY,
-    Answer.NOSPC: Status.NOSPC,
-    Answer.NO_HEIR: Status.CONFLICT,
+STATUS_OF: Final[dict[OperationAnswer, Status]] = {
+    OperationAnswer.OK: Status.OK,
+    OperationAnswer.NOTFOUND: Status.NOTFOUND,
+    OperationAnswer.VERSION_MISMATCH: Status.VERSION_MISMATCH,
+    OperationAnswer.FALLS: Status.STALE,
+    OperationAnswer.FENCED: Status.FENCED,
+    OperationAnswer.EXISTS: Status.EXISTS,
+    OperationAnswer.NOTEMPTY: Status.NOTEMPTY,
+    OperationAnswer.NOSPC: Status.NOSPC,
+    OperationAnswer.NO_HEIR: Status.CONFLICT,
 }
 
 

@@ -41,7 +41,7 @@ StoredPosition = Callable[[str, int], Awaitable[Position | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEntry:
+class GroupStreamEntry:
     """A stream of a group, and who has it."""
 
     stream: str
@@ -114,12 +114,12 @@ class Group(PublicNames):
             part = names[start : start + STREAMS_PER_OPERATION_MAX]
             await self._subscriptions.change(RemoveStreams(self.name, part), f"group {self.name}", timeout)
 
-    async def streams(self, *, timeout: float | None = None) -> list[StreamEntry]:
+    async def streams(self, *, timeout: float | None = None) -> list[GroupStreamEntry]:
         """The streams and their owners as they are at this moment, in order of names."""
         await self._subscriptions.current(timeout=timeout)
         found = self._subscriptions.state_of(self.name)
         return [
-            StreamEntry(stream, shared.log, shared.owner, shared.token, shared.heir)
+            GroupStreamEntry(stream, shared.log, shared.owner, shared.token, shared.heir)
             for stream, shared in sorted(found.streams.items() if found is not None else ())
         ]
 

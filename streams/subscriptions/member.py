@@ -23,13 +23,13 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from streams.subscriptions.commands import (
     NONCE_BYTES,
-    Answer,
     Beat,
     Expel,
     HandOver,
     Join,
     Leave,
     Operation,
+    OperationAnswer,
 )
 from streams.subscriptions.state import GroupMember, GroupStream, SubscriptionState
 
@@ -247,7 +247,7 @@ class MemberMachine:
             hit("group_member_was_expelled")
             self._join(now)
 
-    def on_answer(self, operation: Operation, answer: Answer, now: Micros) -> None:
+    def on_answer(self, operation: Operation, answer: OperationAnswer, now: Micros) -> None:
         """What an operation came to; `on_state` was called with a state that has it."""
         proposed = self._under_way.pop(operation, None)
         if self.has_ended or proposed is None:
@@ -256,18 +256,18 @@ class MemberMachine:
             case Join():
                 self._on_joined(operation, answer, proposed, now)
             case Beat():
-                if answer is Answer.OK and operation.nonce == self._nonce:
+                if answer is OperationAnswer.OK and operation.nonce == self._nonce:
                     self._on_beat(proposed)
             case Leave():
                 self.stage = MemberStage.ENDED
             case HandOver():
                 self._on_handed_over(operation)
             case Expel():
-                if (seen := self._seen.get(operation.member)) is not None and answer is not Answer.OK:
+                if (seen := self._seen.get(operation.member)) is not None and answer is not OperationAnswer.OK:
                     seen.expel_proposed = False
 
-    def _on_joined(self, operation: Join, answer: Answer, proposed: Micros, now: Micros) -> None:
-        if operation.nonce != self._nonce or answer is not Answer.OK:
+    def _on_joined(self, operation: Join, answer: OperationAnswer, proposed: Micros, now: Micros) -> None:
+        if operation.nonce != self._nonce or answer is not OperationAnswer.OK:
             return
         self._on_beat(proposed)
         if self.stage is MemberStage.JOINING:  # it was in the group, and is no more

@@ -15,7 +15,7 @@ from typing import Final
 from client.promise import Promise, break_, keep
 from client.replica.commands import CommandOutcome, StateVersion
 from logdevice_py.core.status import LogDeviceError, Status
-from streams.subscriptions.commands import OPERATIONS_MAX, Answer, Commit, Operation, encode
+from streams.subscriptions.commands import OPERATIONS_MAX, Commit, Operation, OperationAnswer, encode
 
 BYTES_MAX: Final = 256 << 10
 """Of a command, about."""
@@ -27,7 +27,7 @@ WAITING_MAX: Final = 100_000
 class Judged:
     """What an operation came to."""
 
-    answer: Answer
+    answer: OperationAnswer
     version: StateVersion
     """Of the command in which it was."""
 
@@ -106,7 +106,7 @@ class OperationQueue:
         """The command was judged."""
         under_way, self._under_way = self._under_way, []
         for waiting, answer in zip(under_way, outcome.result, strict=True):
-            judged = Judged(Answer(answer), outcome.version)
+            judged = Judged(OperationAnswer(answer), outcome.version)
             for promise in waiting.promises:
                 keep(promise, judged)
 

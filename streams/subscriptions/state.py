@@ -29,7 +29,6 @@ from streams.subscriptions.commands import (
     TOKEN_MAX,
     TTL_US_MAX,
     AddStreams,
-    Answer,
     Beat,
     Commit,
     Delete,
@@ -38,6 +37,7 @@ from streams.subscriptions.commands import (
     Join,
     Leave,
     Operation,
+    OperationAnswer,
     RemoveStreams,
     decode,
     name_field,
@@ -124,10 +124,10 @@ class SubscriptionsState:
     # Commands
 
     def apply(self, command: bytes, at: StateVersion, time: Timestamp) -> bytes:
-        """Judge each operation: as `StateMachine.apply`. The result has an `Answer` for each."""
+        """Judge each operation: as `StateMachine.apply`. The result has an `OperationAnswer` for each."""
         return bytes([self._judge(operation, at, time) for operation in decode(command)])
 
-    def _judge(self, operation: Operation, at: StateVersion, time: Timestamp) -> Answer:
+    def _judge(self, operation: Operation, at: StateVersion, time: Timestamp) -> OperationAnswer:
         match operation:
             case Commit():
                 return self._commit(operation, at, time)
@@ -137,7 +137,7 @@ class SubscriptionsState:
                 return self._join(operation)
         found = self.subscriptions.get(operation.subscription)
         if found is None:
-            return Answer.NOTFOUND
+            return OperationAnswer.NOTFOUND
         match operation:
             case Beat():
                 return self._beat(operation, found)
@@ -154,29 +154,29 @@ class SubscriptionsState:
 
     # Checkpoints
 
-    def _commit(self, wanted: Commit, at: StateVersion, time: Timestamp) -> Answer:
+    def _commit(self, wanted: Commit, at: StateVersion, time: Timestamp) -> OperationAnswer:
         name, stream = wanted.subscription, wanted.stream
         found = self.subscriptions.get(name)
         shared = None if found is None else found.streams.get(stream)
         before = None if found is None else found.checkpoints.get(stream)
         if self._is_fenced(shared, wanted):
-            return Answer.FENCED
+            return OperationAnswer.FENCED
         if wanted.expect is not None and wanted.expect != (NOTHING if before is None else before.version):
-            return Answer.VERSION_MISMATCH
+            return OperationAnswer.VERSION_MISMATCH
         if before is None:
             grown = _ROW_SIZE + _length(stream) + (_ROW_SIZE + _length(name) if found is None else 0)
             if not self._grow(grown):
-                return Answer.NOSPC
+                return OperationAnswer.NOSPC
             found = self._made(name)
             found.checkpoints[stream] = Checkpoint(wanted.position, at, time, 1)
         elif wanted.position < before.position and not wanted.reset:
-            return Answer.FALLS
+            return OperationAnswer.FALLS
         else:
             before.position, before.version, before.time = wanted.position, at, time
             before.commits += 1
         if shared is not None and shared.owner is not None and not wanted.token:
             self._take_token(shared)  # whoever has it begins anew, at the position that was set
-        return Answer.OK
+        return OperationAnswer.OK
 
     @staticmethod
     def _is_fenced(shared: GroupStream | None, wanted: Commit) -> bool:
@@ -185,28 +185,28 @@ class SubscriptionsState:
             return not owned or shared is None or shared.token != wanted.token
         return owned and not wanted.reset
 
-    def _delete(self, wanted: Delete, found: SubscriptionState) -> Answer:
+    def _delete(self, wanted: Delete, found: SubscriptionState) -> OperationAnswer:
         if wanted.stream is None:
             if found.members:
-                return Answer.NOTEMPTY
+                return OperationAnswer.NOTEMPTY
             self._size -= _sized(wanted.subscription, found)
             del self.subscriptions[wanted.subscription]
-            return Answer.OK
+            return OperationAnswer.OK
         if wanted.stream in found.streams:
-            return Answer.NOTEMPTY
+            return OperationAnswer.NOTEMPTY
         before = found.checkpoints.get(wanted.stream)
         if before is None:
-            return Answer.NOTFOUND
+            return OperationAnswer.NOTFOUND
         if wanted.expect is not None and wanted.expect != before.version:
-            return Answer.VERSION_MISMATCH
+            return OperationAnswer.VERSION_MISMATCH
         del found.checkpoints[wanted.stream]
         self._size -= _ROW_SIZE + _length(wanted.stream)
         self._forget_empty(wanted.subscription, found)
-        return Answer.OK
+        return OperationAnswer.OK
 
     # Streams of groups
 
-    def _add_streams(self, wanted: AddStreams) -> Answer:
+    def _add_streams(self, wanted: AddStreams) -> OperationAnswer:
         found = self.subscriptions.get(wanted.subscription)
         new = []
         grown = _ROW_SIZE + _length(wanted.subscription) if found is None else 0
@@ -216,39 +216,39 @@ class SubscriptionsState:
                 new.append((stream, log))
                 grown += _ROW_SIZE + _length(stream)
             elif shared.log != log:
-                return Answer.EXISTS
+                return OperationAnswer.EXISTS
         if not self._grow(grown):
-            return Answer.NOSPC
+            return OperationAnswer.NOSPC
         found = self._made(wanted.subscription)
         for stream, log in new:
             found.streams[stream] = GroupStream(LogId(log))
         if new:
             self._share(found)
-        return Answer.OK
+        return OperationAnswer.OK
 
-    def _remove_streams(self, wanted: RemoveStreams, found: SubscriptionState) -> Answer:
+    def _remove_streams(self, wanted: RemoveStreams, found: SubscriptionState) -> OperationAnswer:
         gone = [stream for stream in dict.fromkeys(wanted.streams) if stream in found.streams]
         for stream in gone:
             del found.streams[stream]
             self._size -= _ROW_SIZE + _length(stream)
         if not gone:
-            return Answer.NOTFOUND
+            return OperationAnswer.NOTFOUND
         self._share(found)
         self._forget_empty(wanted.subscription, found)
-        return Answer.OK
+        return OperationAnswer.OK
 
     # Members
 
-    def _join(self, wanted: Join) -> Answer:
+    def _join(self, wanted: Join) -> OperationAnswer:
         found = self.subscriptions.get(wanted.subscription)
         before = None if found is None else found.members.get(wanted.member)
         if before is not None and before.nonce == wanted.nonce:
-            return Answer.OK
+            return OperationAnswer.OK
         if found is not None and before is None and len(found.members) >= MEMBERS_MAX:
-            return Answer.NOSPC
+            return OperationAnswer.NOSPC
         grown = _ROW_SIZE + _length(wanted.subscription) if found is None else 0
         if not self._grow(grown + (_ROW_SIZE + _length(wanted.member) if before is None else 0)):
-            return Answer.NOSPC
+            return OperationAnswer.NOSPC
         found = self._made(wanted.subscription)
         found.members[wanted.member] = GroupMember(wanted.nonce, 0, wanted.ttl_us, wanted.handover_us)
         if before is not None:  # the earlier one may still run: what it had is given anew
@@ -256,31 +256,31 @@ class SubscriptionsState:
                 if shared.owner == wanted.member:
                     self._give(shared, shared.heir or wanted.member)
         self._share(found)
-        return Answer.OK
+        return OperationAnswer.OK
 
     @staticmethod
-    def _beat(wanted: Beat, found: SubscriptionState) -> Answer:
+    def _beat(wanted: Beat, found: SubscriptionState) -> OperationAnswer:
         member = found.members.get(wanted.member)
         if member is None or member.nonce != wanted.nonce:
-            return Answer.FENCED
+            return OperationAnswer.FENCED
         member.beat += 1
-        return Answer.OK
+        return OperationAnswer.OK
 
-    def _leave(self, wanted: Leave, found: SubscriptionState) -> Answer:
+    def _leave(self, wanted: Leave, found: SubscriptionState) -> OperationAnswer:
         member = found.members.get(wanted.member)
         if member is None or member.nonce != wanted.nonce:
-            return Answer.NOTFOUND
+            return OperationAnswer.NOTFOUND
         self._remove(wanted.subscription, found, wanted.member)
-        return Answer.OK
+        return OperationAnswer.OK
 
-    def _expel(self, wanted: Expel, found: SubscriptionState) -> Answer:
+    def _expel(self, wanted: Expel, found: SubscriptionState) -> OperationAnswer:
         member = found.members.get(wanted.member)
         if member is None or member.nonce != wanted.nonce:
-            return Answer.NOTFOUND
+            return OperationAnswer.NOTFOUND
         if member.beat != wanted.beat:
-            return Answer.VERSION_MISMATCH
+            return OperationAnswer.VERSION_MISMATCH
         self._remove(wanted.subscription, found, wanted.member)
-        return Answer.OK
+        return OperationAnswer.OK
 
     def _remove(self, name: str, found: SubscriptionState, gone: str) -> None:
         del found.members[gone]
@@ -296,16 +296,16 @@ class SubscriptionsState:
         self._share(found)
         self._forget_empty(name, found)
 
-    def _hand_over(self, wanted: HandOver, found: SubscriptionState) -> Answer:
+    def _hand_over(self, wanted: HandOver, found: SubscriptionState) -> OperationAnswer:
         shared = found.streams.get(wanted.stream)
         if shared is None:
-            return Answer.NOTFOUND
+            return OperationAnswer.NOTFOUND
         if shared.owner is None or shared.token != wanted.token:
-            return Answer.FENCED
+            return OperationAnswer.FENCED
         if shared.heir is None and wanted.forced:
-            return Answer.NO_HEIR
+            return OperationAnswer.NO_HEIR
         self._give(shared, shared.heir or shared.owner)
-        return Answer.OK
+        return OperationAnswer.OK
 
     # Assignments
 

@@ -22,10 +22,10 @@ from streams.subscriptions.commands import (
     NAME_BYTES_MAX,
     STATUS_OF,
     TOKEN_MAX,
-    Answer,
     Commit,
     Delete,
     Operation,
+    OperationAnswer,
 )
 from streams.subscriptions.operation_queue import Judged, OperationQueue
 from streams.subscriptions.state import SUBSCRIPTIONS, Checkpoint, SubscriptionsState, SubscriptionState
@@ -223,22 +223,22 @@ class Subscriptions(PublicNames):
             flag_argument("reset", reset),
         )
         judged = await self.operate(wanted, timeout)
-        if judged.answer is not Answer.OK:
+        if judged.answer is not OperationAnswer.OK:
             raise self._refused(wanted, judged.answer)
         return judged.version
 
-    def _refused(self, wanted: Commit, answer: Answer) -> LogDeviceError:
+    def _refused(self, wanted: Commit, answer: OperationAnswer) -> LogDeviceError:
         found = self.state_of(wanted.subscription)
         before = None if found is None else found.checkpoints.get(wanted.stream)
         shared = None if found is None else found.streams.get(wanted.stream)
         there = "there is no checkpoint" if before is None else f"it is at {before.position}, version {before.version}"
         where = f"subscription {wanted.subscription}, stream {wanted.stream}"
         match answer:
-            case Answer.VERSION_MISMATCH:
+            case OperationAnswer.VERSION_MISMATCH:
                 text = f"version {wanted.expect} was expected; {there}"
-            case Answer.FALLS:
+            case OperationAnswer.FALLS:
                 text = f"{wanted.position} is below what is committed; {there}. Say reset=True to go back"
-            case Answer.FENCED:
+            case OperationAnswer.FENCED:
                 token = f"token {wanted.token}" if wanted.token else "no token"
                 owner = "nobody" if shared is None or shared.owner is None else f"member {shared.owner}"
                 text = f"{token} was given; {owner} has the stream"
@@ -313,17 +313,17 @@ class Subscriptions(PublicNames):
             LogDeviceError: `what` says for whom; as `operate`.
         """
         judged = await self.operate(wanted, timeout)
-        if judged.answer is not Answer.OK:
+        if judged.answer is not OperationAnswer.OK:
             text = f"{what}: {_MEANINGS[judged.answer]}"
             raise LogDeviceError(STATUS_OF[judged.answer], text, retriable=False, maybe_applied=False)
 
 
 _MEANINGS = {
-    Answer.NOTFOUND: "there is none",
-    Answer.VERSION_MISMATCH: "the checkpoint has another version than expected",
-    Answer.EXISTS: "it has one of the streams with another log: remove that first",
-    Answer.NOTEMPTY: "it is in use: members have to leave, and streams to be removed from the group, before",
-    Answer.NOSPC: "the subscriptions are full: delete those that nobody uses",
+    OperationAnswer.NOTFOUND: "there is none",
+    OperationAnswer.VERSION_MISMATCH: "the checkpoint has another version than expected",
+    OperationAnswer.EXISTS: "it has one of the streams with another log: remove that first",
+    OperationAnswer.NOTEMPTY: "it is in use: members have to leave, and streams to be removed from the group, before",
+    OperationAnswer.NOSPC: "the subscriptions are full: delete those that nobody uses",
 }
 
 

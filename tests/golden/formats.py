@@ -661,7 +661,7 @@ def subscriptions_cases() -> Iterator[GoldenCase]:
     def getattr_all(value: Any) -> list[Any]:
         return [getattr(value, slot) for slot in value.__slots__]
 
-    yield GoldenCase("answers", answers, lambda data: [groups.Answer(each).name for each in data])
+    yield GoldenCase("answers", answers, lambda data: [groups.OperationAnswer(each).name for each in data])
     yield GoldenCase("state", state.encode(), read_subscriptions)
 
 

@@ -8,13 +8,13 @@ from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.units import Timestamp
 from streams.subscriptions.commands import (
     AddStreams,
-    Answer,
     Commit,
     Expel,
     HandOver,
     Join,
     Leave,
     Operation,
+    OperationAnswer,
     RemoveStreams,
     encode,
 )
@@ -40,17 +40,17 @@ class Operations:
         self.state = SubscriptionsState()
         self.lsn = 0
 
-    def do(self, *operations: Operation) -> list[Answer]:
+    def do(self, *operations: Operation) -> list[OperationAnswer]:
         """What a command of these operations came to."""
         self.lsn += 1
         result = self.state.apply(encode(operations), self.version, Timestamp(self.lsn * 1000))
-        return [Answer(each) for each in result]
+        return [OperationAnswer(each) for each in result]
 
-    def one(self, operation: Operation) -> Answer:
+    def one(self, operation: Operation) -> OperationAnswer:
         """What a single operation came to; if it was refused, nothing may have changed."""
         before = self.state.encode()
         [answer] = self.do(operation)
-        if answer is not Answer.OK:
+        if answer is not OperationAnswer.OK:
             assert self.state.encode() == before
         return answer
 
@@ -59,27 +59,27 @@ class Operations:
         """Of the last command."""
         return StateVersion(Lsn(self.lsn), 0)
 
-    def commit(self, stream: str, lsn: int, token: int = 0, reset: bool = False) -> Answer:
+    def commit(self, stream: str, lsn: int, token: int = 0, reset: bool = False) -> OperationAnswer:
         """Commit a position."""
         return self.one(Commit(GROUP, stream, at(lsn), None, token, reset))
 
-    def add(self, *streams: str) -> Answer:
+    def add(self, *streams: str) -> OperationAnswer:
         """Give streams to the group."""
         return self.one(AddStreams(GROUP, [(stream, 1 + int(stream[1:])) for stream in streams]))
 
-    def remove(self, *streams: str) -> Answer:
+    def remove(self, *streams: str) -> OperationAnswer:
         """Take streams from the group."""
         return self.one(RemoveStreams(GROUP, streams))
 
-    def join(self, member: str, number: int = 1) -> Answer:
+    def join(self, member: str, number: int = 1) -> OperationAnswer:
         """A member joins."""
         return self.one(Join(GROUP, member, nonce(number), 1_000_000, 500_000))
 
-    def leave(self, member: str) -> Answer:
+    def leave(self, member: str) -> OperationAnswer:
         """It leaves."""
         return self.one(Leave(GROUP, member, self.state.subscriptions[GROUP].members[member].nonce))
 
-    def expel(self, member: str) -> Answer:
+    def expel(self, member: str) -> OperationAnswer:
         """It is expelled."""
         found = self.state.subscriptions[GROUP].members[member]
         return self.one(Expel(GROUP, member, found.nonce, found.beat))
@@ -92,7 +92,7 @@ class Operations:
         """All owners hand over what others are to get."""
         for name, shared in sorted(self.state.subscriptions[GROUP].streams.items()):
             if shared.heir is not None:
-                assert self.one(HandOver(GROUP, name, shared.token)) is Answer.OK
+                assert self.one(HandOver(GROUP, name, shared.token)) is OperationAnswer.OK
 
     def owners(self) -> dict[str, str | None]:
         """By stream."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.units import Micros
-from streams.subscriptions.commands import Answer, Beat, Expel, HandOver, Join, Leave, Operation
+from streams.subscriptions.commands import Beat, Expel, HandOver, Join, Leave, Operation, OperationAnswer
 from streams.subscriptions.member import (
     CloseStream,
     MemberMachine,
@@ -76,7 +76,7 @@ class Members:
                         del self.open[key][stream]
         return bool(effects)
 
-    def apply(self, machine: MemberMachine, operation: Operation) -> Answer:
+    def apply(self, machine: MemberMachine, operation: Operation) -> OperationAnswer:
         """Apply an operation of a member, and tell it."""
         [answer] = self.group.do(operation)
         machine.on_state(self.group.state.subscriptions.get(GROUP), self.now)

@@ -8,7 +8,7 @@ from client.replica.commands import CommandOutcome, StateVersion
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.subscriptions import operation_queue
-from streams.subscriptions.commands import OPERATIONS_MAX, AddStreams, Answer, Beat, Commit, decode
+from streams.subscriptions.commands import OPERATIONS_MAX, AddStreams, Beat, Commit, OperationAnswer, decode
 from streams.subscriptions.operation_queue import Judged, OperationQueue
 from tests.unit.client.replica.fakes import Answer as FakePromise
 from tests.unit.streams.subscriptions.operations import GROUP, at, nonce
@@ -23,9 +23,14 @@ def test_of_the_commits_of_a_stream_the_latest_is_proposed() -> None:
     queue.add(Commit(GROUP, "s1", at(3)), promises[2])
     queue.add(Commit(GROUP, "s1", at(3, 1)), promises[3])
     assert decode(queue.next_command()) == [Commit(GROUP, "s1", at(3, 1)), Commit(GROUP, "s2", at(7))]
-    queue.settle(CommandOutcome(VERSION, True, bytes([Answer.OK, Answer.FENCED])))
-    assert [promise._result.answer for promise in promises] == [Answer.OK, Answer.FENCED, Answer.OK, Answer.OK]
-    assert promises[0]._result == Judged(Answer.OK, VERSION)
+    queue.settle(CommandOutcome(VERSION, True, bytes([OperationAnswer.OK, OperationAnswer.FENCED])))
+    assert [promise._result.answer for promise in promises] == [
+        OperationAnswer.OK,
+        OperationAnswer.FENCED,
+        OperationAnswer.OK,
+        OperationAnswer.OK,
+    ]
+    assert promises[0]._result == Judged(OperationAnswer.OK, VERSION)
     assert (queue.operations, queue.merged, queue.commands) == (4, 2, 1)
     assert queue.is_idle
 
@@ -78,7 +83,7 @@ def test_a_commit_behind_one_that_is_under_way_is_not_merged_into_it() -> None:
     queue.add(Commit(GROUP, "s1", at(1)), None)
     queue.next_command()
     queue.add(Commit(GROUP, "s1", at(2)), later)
-    queue.settle(CommandOutcome(VERSION, True, bytes([Answer.OK])))
+    queue.settle(CommandOutcome(VERSION, True, bytes([OperationAnswer.OK])))
     assert not later.done()
     assert decode(queue.next_command()) == [Commit(GROUP, "s1", at(2))]
 

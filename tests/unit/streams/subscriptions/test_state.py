@@ -16,13 +16,13 @@ from logdevice_py.core.units import Timestamp
 from streams.subscriptions import state as state_module
 from streams.subscriptions.commands import (
     AddStreams,
-    Answer,
     Beat,
     Commit,
     Delete,
     Expel,
     HandOver,
     Join,
+    OperationAnswer,
     decode,
     encode,
 )
@@ -39,60 +39,60 @@ def group() -> Operations:
 
 
 def test_a_position_does_not_fall_unless_that_is_said(group: Operations) -> None:
-    assert group.commit("s1", 5) is Answer.OK
-    assert group.commit("s1", 5) is Answer.OK
-    assert group.commit("s1", 4) is Answer.FALLS
-    assert group.commit("s2", 4) is Answer.OK
-    assert group.commit("s1", 4, reset=True) is Answer.OK
+    assert group.commit("s1", 5) is OperationAnswer.OK
+    assert group.commit("s1", 5) is OperationAnswer.OK
+    assert group.commit("s1", 4) is OperationAnswer.FALLS
+    assert group.commit("s2", 4) is OperationAnswer.OK
+    assert group.commit("s1", 4, reset=True) is OperationAnswer.OK
     checkpoint = group.state.subscriptions[GROUP].checkpoints["s1"]
     assert (checkpoint.position, checkpoint.version, checkpoint.commits) == (at(4), group.version, 3)
     assert checkpoint.time == group.lsn * 1000
 
 
 def test_a_commit_that_expects_another_version_is_refused(group: Operations) -> None:
-    assert group.one(Commit(GROUP, "s1", at(5), StateVersion(Lsn(1), 0))) is Answer.VERSION_MISMATCH
-    assert group.one(Commit(GROUP, "s1", at(5), NOTHING)) is Answer.OK
+    assert group.one(Commit(GROUP, "s1", at(5), StateVersion(Lsn(1), 0))) is OperationAnswer.VERSION_MISMATCH
+    assert group.one(Commit(GROUP, "s1", at(5), NOTHING)) is OperationAnswer.OK
     first = group.version
-    assert group.one(Commit(GROUP, "s1", at(6), NOTHING)) is Answer.VERSION_MISMATCH
-    assert group.one(Commit(GROUP, "s1", at(6), first)) is Answer.OK
-    assert group.one(Commit(GROUP, "s1", at(7), first)) is Answer.VERSION_MISMATCH
+    assert group.one(Commit(GROUP, "s1", at(6), NOTHING)) is OperationAnswer.VERSION_MISMATCH
+    assert group.one(Commit(GROUP, "s1", at(6), first)) is OperationAnswer.OK
+    assert group.one(Commit(GROUP, "s1", at(7), first)) is OperationAnswer.VERSION_MISMATCH
 
 
 def test_operations_of_a_command_are_judged_one_by_one(group: Operations) -> None:
     answers = group.do(
         Commit(GROUP, "s1", at(5)), Commit(GROUP, "s1", at(4)), Commit(GROUP, "s2", at(4)), Delete(GROUP, "s3")
     )
-    assert answers == [Answer.OK, Answer.FALLS, Answer.OK, Answer.NOTFOUND]
+    assert answers == [OperationAnswer.OK, OperationAnswer.FALLS, OperationAnswer.OK, OperationAnswer.NOTFOUND]
 
 
 def test_deleting(group: Operations) -> None:
     group.commit("s1", 5)
     version = group.version
     group.commit("s2", 5)
-    assert group.one(Delete(GROUP, "s1", group.version)) is Answer.VERSION_MISMATCH
-    assert group.one(Delete(GROUP, "s1", version)) is Answer.OK
-    assert group.one(Delete(GROUP, "s1")) is Answer.NOTFOUND
-    assert group.one(Delete(GROUP, "s2")) is Answer.OK
+    assert group.one(Delete(GROUP, "s1", group.version)) is OperationAnswer.VERSION_MISMATCH
+    assert group.one(Delete(GROUP, "s1", version)) is OperationAnswer.OK
+    assert group.one(Delete(GROUP, "s1")) is OperationAnswer.NOTFOUND
+    assert group.one(Delete(GROUP, "s2")) is OperationAnswer.OK
     assert not group.state.subscriptions
     group.commit("s1", 5)
     group.add("s1")
-    assert group.one(Delete(GROUP, "s1")) is Answer.NOTEMPTY
+    assert group.one(Delete(GROUP, "s1")) is OperationAnswer.NOTEMPTY
     group.join("a")
-    assert group.one(Delete(GROUP)) is Answer.NOTEMPTY
+    assert group.one(Delete(GROUP)) is OperationAnswer.NOTEMPTY
     group.leave("a")
-    assert group.one(Delete(GROUP)) is Answer.OK
-    assert group.one(Delete(GROUP)) is Answer.NOTFOUND
+    assert group.one(Delete(GROUP)) is OperationAnswer.OK
+    assert group.one(Delete(GROUP)) is OperationAnswer.NOTFOUND
     assert group.state._size == 0
 
 
 def test_a_state_that_no_snapshot_can_hold_is_refused(group: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SIZE_MAX", 300)
-    assert group.commit("s1", 1) is Answer.OK
-    assert group.commit("s2", 1) is Answer.OK
-    assert group.commit("s3" + "x" * 100, 1) is Answer.NOSPC
-    assert group.one(AddStreams(GROUP, [("s1", 1), ("s2", 2)])) is Answer.NOSPC
-    assert group.join("a" * 100) is Answer.NOSPC
-    assert group.commit("s1", 2) is Answer.OK
+    assert group.commit("s1", 1) is OperationAnswer.OK
+    assert group.commit("s2", 1) is OperationAnswer.OK
+    assert group.commit("s3" + "x" * 100, 1) is OperationAnswer.NOSPC
+    assert group.one(AddStreams(GROUP, [("s1", 1), ("s2", 2)])) is OperationAnswer.NOSPC
+    assert group.join("a" * 100) is OperationAnswer.NOSPC
+    assert group.commit("s1", 2) is OperationAnswer.OK
 
 
 # Groups
@@ -115,21 +115,21 @@ def test_streams_are_shared_and_move_when_their_owner_has_finished(group: Operat
 
 def test_only_the_token_of_the_assignment_commits(group: Operations) -> None:
     group.add("s1")
-    assert group.commit("s1", 1) is Answer.OK  # nobody has it
-    assert group.commit("s1", 2, token=1) is Answer.FENCED
+    assert group.commit("s1", 1) is OperationAnswer.OK  # nobody has it
+    assert group.commit("s1", 2, token=1) is OperationAnswer.FENCED
     group.join("a")
     old = group.stream("s1").token
-    assert group.commit("s1", 2, token=old) is Answer.OK
-    assert group.commit("s1", 3) is Answer.FENCED
-    assert group.commit("s1", 3, token=old + 1) is Answer.FENCED
+    assert group.commit("s1", 2, token=old) is OperationAnswer.OK
+    assert group.commit("s1", 3) is OperationAnswer.FENCED
+    assert group.commit("s1", 3, token=old + 1) is OperationAnswer.FENCED
     group.expel("a")
-    assert group.commit("s1", 3, token=old) is Answer.FENCED
+    assert group.commit("s1", 3, token=old) is OperationAnswer.FENCED
     group.join("b")
-    assert group.commit("s1", 3, token=old) is Answer.FENCED
-    assert group.commit("s1", 3, token=group.stream("s1").token) is Answer.OK
+    assert group.commit("s1", 3, token=old) is OperationAnswer.FENCED
+    assert group.commit("s1", 3, token=group.stream("s1").token) is OperationAnswer.OK
     last = group.stream("s1").token
     group.remove("s1")
-    assert group.commit("s1", 4, token=last) is Answer.FENCED
+    assert group.commit("s1", 4, token=last) is OperationAnswer.FENCED
     group.add("s1")
     assert group.stream("s1").token > last
 
@@ -141,32 +141,32 @@ def test_who_resets_a_stream_fences_its_owner(group: Operations) -> None:
     moving = next(name for name in ("s1", "s2") if group.stream(name).heir)
     old = group.stream(moving).token
     group.commit(moving, 9, token=old)
-    assert group.commit(moving, 3, reset=True) is Answer.OK
-    assert group.commit(moving, 9, token=old) is Answer.FENCED
+    assert group.commit(moving, 3, reset=True) is OperationAnswer.OK
+    assert group.commit(moving, 9, token=old) is OperationAnswer.FENCED
     assert (group.stream(moving).owner, group.stream(moving).heir) == ("a", "b")
-    assert group.commit(moving, 2, token=group.stream(moving).token, reset=True) is Answer.OK
+    assert group.commit(moving, 2, token=group.stream(moving).token, reset=True) is OperationAnswer.OK
 
 
 def test_expelling_names_the_last_heartbeat(group: Operations) -> None:
     group.join("a")
-    assert group.one(Expel(GROUP, "a", nonce(2), 0)) is Answer.NOTFOUND
-    assert group.one(Beat(GROUP, "a", nonce(2))) is Answer.FENCED
-    assert group.one(Beat(GROUP, "a", nonce(1))) is Answer.OK
-    assert group.one(Expel(GROUP, "a", nonce(1), 0)) is Answer.VERSION_MISMATCH
-    assert group.one(Expel(GROUP, "a", nonce(1), 1)) is Answer.OK
-    assert group.one(Beat(GROUP, "a", nonce(1))) is Answer.NOTFOUND
+    assert group.one(Expel(GROUP, "a", nonce(2), 0)) is OperationAnswer.NOTFOUND
+    assert group.one(Beat(GROUP, "a", nonce(2))) is OperationAnswer.FENCED
+    assert group.one(Beat(GROUP, "a", nonce(1))) is OperationAnswer.OK
+    assert group.one(Expel(GROUP, "a", nonce(1), 0)) is OperationAnswer.VERSION_MISMATCH
+    assert group.one(Expel(GROUP, "a", nonce(1), 1)) is OperationAnswer.OK
+    assert group.one(Beat(GROUP, "a", nonce(1))) is OperationAnswer.NOTFOUND
 
 
 def test_a_member_of_the_same_name_replaces_the_earlier_one(group: Operations) -> None:
     group.add("s1", "s2")
     group.join("a")
     tokens = {name: group.stream(name).token for name in ("s1", "s2")}
-    assert group.join("a") is Answer.OK  # the same one again
+    assert group.join("a") is OperationAnswer.OK  # the same one again
     assert group.stream("s1").token == tokens["s1"]
     group.join("a", 2)
     assert group.owners() == {"s1": "a", "s2": "a"}
     assert all(group.stream(name).token > token for name, token in tokens.items())
-    assert group.one(Beat(GROUP, "a", nonce(1))) is Answer.FENCED
+    assert group.one(Beat(GROUP, "a", nonce(1))) is OperationAnswer.FENCED
 
 
 def test_who_gets_a_stream_when_owner_or_heir_dies(group: Operations) -> None:
@@ -177,10 +177,10 @@ def test_who_gets_a_stream_when_owner_or_heir_dies(group: Operations) -> None:
     token = group.stream(moving).token
     group.expel("b")  # the heir
     assert (group.stream(moving).owner, group.stream(moving).heir, group.stream(moving).token) == ("a", None, token)
-    assert group.one(HandOver(GROUP, moving, token, forced=True)) is Answer.NO_HEIR
-    assert group.one(HandOver(GROUP, moving, token)) is Answer.OK  # had finished already: begins anew
+    assert group.one(HandOver(GROUP, moving, token, forced=True)) is OperationAnswer.NO_HEIR
+    assert group.one(HandOver(GROUP, moving, token)) is OperationAnswer.OK  # had finished already: begins anew
     assert group.stream(moving).owner == "a"
-    assert group.one(HandOver(GROUP, moving, token)) is Answer.FENCED
+    assert group.one(HandOver(GROUP, moving, token)) is OperationAnswer.FENCED
     group.join("b")
     group.expel("a")  # the owner
     assert group.owners() == {"s1": "b", "s2": "b"}
@@ -192,23 +192,23 @@ def test_an_heir_can_force_it(group: Operations) -> None:
     group.join("b")
     moving = next(name for name in ("s1", "s2") if group.stream(name).heir)
     old = group.stream(moving).token
-    assert group.one(HandOver(GROUP, moving, old, forced=True)) is Answer.OK
+    assert group.one(HandOver(GROUP, moving, old, forced=True)) is OperationAnswer.OK
     assert group.stream(moving).owner == "b"
-    assert group.commit(moving, 1, token=old) is Answer.FENCED
+    assert group.commit(moving, 1, token=old) is OperationAnswer.FENCED
 
 
 def test_streams_with_another_log_are_refused(group: Operations) -> None:
     group.add("s1")
-    assert group.one(AddStreams(GROUP, [("s2", 2), ("s1", 1)])) is Answer.EXISTS
+    assert group.one(AddStreams(GROUP, [("s2", 2), ("s1", 1)])) is OperationAnswer.EXISTS
     assert "s2" not in group.state.subscriptions[GROUP].streams
-    assert group.remove("s9") is Answer.NOTFOUND
+    assert group.remove("s9") is OperationAnswer.NOTFOUND
 
 
 def test_a_group_has_a_bounded_number_of_members(group: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "MEMBERS_MAX", 1)
     group.join("a")
-    assert group.join("b") is Answer.NOSPC
-    assert group.join("a", 2) is Answer.OK
+    assert group.join("b") is OperationAnswer.NOSPC
+    assert group.join("a", 2) is OperationAnswer.OK
 
 
 # Hostile bytes
@@ -298,7 +298,7 @@ class AnyOrder(RuleBasedStateMachine):
         shared = self.group.state.subscriptions[GROUP].streams.get(stream) if self.known() else None
         owned = shared is not None and shared.owner is not None
         valid = shared is not None and owned and shared.token == token if token else not owned or reset
-        if self.group.commit(stream, lsn, token, reset) is Answer.OK:
+        if self.group.commit(stream, lsn, token, reset) is OperationAnswer.OK:
             assert valid
             assert reset or lsn >= self.positions.get(stream, 0)
             self.positions[stream] = lsn
