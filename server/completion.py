@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from client.cli.options import Words, cluster_file
+from client.cli.options import Words
+from client.cluster_file import cluster_file
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.logs import LogGroup, LogTree
 from logdevice_py.config.parse import load_cluster

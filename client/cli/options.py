@@ -7,13 +7,11 @@ import enum
 import importlib.metadata
 import os
 import re
-from pathlib import Path
 from typing import Any, Final
 
+from client.cluster_file import CLUSTER_VARIABLE, cluster_file, default_cluster_file
 from logdevice_py.core.suggestion import nearest
 
-CLUSTER_VARIABLE: Final = "LOGDEVICE_CLUSTER"
-"""Names the cluster file where -c does not."""
 COMPLETE_WORDS: Final = "--complete-words"
 """Has a program print words for the shell that completes them, in place of all else."""
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -21,26 +19,12 @@ _VALUE: Final = re.compile(r"^-(\d+(\.\d+)?[a-z]+|[1-9]\d*)$")
 """Times counted back from now, and numbers; -0 is an option."""
 
 
-def default_cluster_file() -> Path:
-    """The file that is used where neither -c nor the variable names one."""
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(home).expanduser() / "logdevice" / "cluster.toml"
-
-
-def cluster_file() -> str | None:
-    """The cluster file of who names none on the command line; None: there is none."""
-    named = os.environ.get(CLUSTER_VARIABLE)
-    if named:
-        return named
-    path = default_cluster_file()
-    return str(path) if path.exists() else None
-
-
 class ProgramParser(argparse.ArgumentParser):
     """A parser of arguments that looks for the cluster file, takes ``--from -1h``, which looks like an option, and says which verb or option was meant."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+        # an abbreviation that fits today fits two options after the next version
+        super().__init__(*arguments, **{"allow_abbrev": False, **named})
         for part in (self, self._optionals, self._positionals):
             part._negative_number_matcher = _VALUE  # what argparse takes for a value although it begins with a dash
 
@@ -60,9 +44,9 @@ class ProgramParser(argparse.ArgumentParser):
             if not each.startswith("-"):
                 self.error(f"nothing is expected where {each!r} stands")
             name = each.partition("=")[0]
-            close = nearest(
-                name.lstrip("-"), (option[2:] for option in self._option_string_actions if option[:2] == "--")
-            )
+            options = [option[2:] for option in self._option_string_actions if option[:2] == "--"]
+            begun = (option for option in options if name[:2] == "--" and option.startswith(name[2:]))
+            close = next(begun, None) or nearest(name.lstrip("-"), options)
             self.error(f"there is no option {name}{f'; did you mean --{close}?' if close else ''}")
         return parsed, rest
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from client.cli import cat
-from client.cli.options import CLUSTER_VARIABLE, Words
+from client.cli.options import Words
+from client.cluster_file import CLUSTER_VARIABLE
 from ldquery.ctl import main as ctl
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.programs import own_program

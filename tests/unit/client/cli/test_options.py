@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.ldbench import cli as ldbench
 from client.cli import cat, tail, write
-from client.cli.options import CLUSTER_VARIABLE
 from client.cli.positions import Anchor, parse_position
+from client.cluster_file import CLUSTER_VARIABLE
 from ldquery import main as query
 from ldquery.ctl import main as ctl
 from server.dev import dev_cluster
@@ -146,6 +146,9 @@ def test_a_mistyped_verb_is_told_with_the_nearest(
     ("parser", "words", "said"),
     [
         (cat.parser, ["-c", "x", "1", "--formt", "json"], "there is no option --formt; did you mean --format?"),
+        (cat.parser, ["-c", "x", "1", "--form", "json"], "there is no option --form; did you mean --format?"),
+        (cat.parser, ["-c", "x", "1", "--t", "5s"], "there is no option --t; did you mean --timeout?"),
+        (ctl.parser, ["logs", "make", "/a", "--par"], "there is no option --par; did you mean --parents?"),
         (ctl.parser, ["status", "--josn"], "there is no option --josn; did you mean --json?"),
         (ctl.parser, ["logs", "status", "--jsn=1"], "there is no option --jsn; did you mean --json?"),
         (ctl.parser, ["status", "--xyzzy"], "there is no option --xyzzy"),
