@@ -27,6 +27,7 @@ from client.arguments import (
     writer_options,
 )
 from client.buffered_writer import BufferedWriter
+from client.cluster_file import CLUSTER_VARIABLE, cluster_file, default_cluster_file
 from client.connectivity import Connectivity
 from client.guard_arguments import batch_keys, guard_argument, guards_argument, number_argument, transaction_key
 from client.guards import AppendGuard, Position
@@ -49,6 +50,7 @@ from client.sockets import SocketNetwork
 from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.logs import is_pattern
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId
@@ -93,6 +95,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             "wrong_cluster",
             "future",
             "known_log",
+            "known_logs",
+            "may_be_made",
             "log_tree",
             "loop",
             "now",
@@ -107,7 +111,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
 
     def __init__(
         self,
-        config: str | Path | ClusterConfig,
+        config: str | Path | ClusterConfig | None = None,
         *,
         name: str = "",
         settings: ClientSettings | None = None,
@@ -116,7 +120,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
     ) -> None:
         """
         Args:
-            config: the cluster file, which is then watched for newer versions; or what was read from one.
+            config: the cluster file, which is then watched for newer versions; or what was read from one. None: the file that the environment
+                variable ``LOGDEVICE_CLUSTER`` names, else ``~/.config/logdevice/cluster.toml``, as the programs do.
             name: how nodes call this client in their logs.
             settings: in place of the section ``[settings.client]`` of the file.
             seed: of the client's random choices.
@@ -127,6 +132,11 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         """
         super().__init__()
         self._path: Path | None = None
+        if config is None:
+            config = cluster_file()
+            if config is None:
+                text = f"no cluster file: name one, set {CLUSTER_VARIABLE}, or have one at {default_cluster_file()}"
+                raise LogDeviceError(Status.INVALID_CONFIG, text)
         if isinstance(config, ClusterConfig):
             self._initial = config
         elif not isinstance(config, str | Path):
@@ -419,9 +429,20 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         """
         found: dict[LogId, None] = {}
         for name in names:
-            matching = isinstance(name, str) and ("*" in name or "?" in name)
-            logs = self.session.config.matching_logs(str(name)) if matching else [self.log_id(name)]
+            logs = self.session.config.matching_logs(str(name)) if is_pattern(name) else [self.log_id(name)]
             found.update(dict.fromkeys(logs))
+        return list(found)
+
+    def _logs_to_read(self, names: Iterable[int | str]) -> list[int | str]:
+        """As `log_ids`; of what this client does not know the name, which the reader looks up when it begins."""
+        found: dict[int | str, None] = {}
+        for name in names:
+            try:
+                found.update(dict.fromkeys(self.log_ids(name)))
+            except LogDeviceError as error:
+                if is_pattern(name) or not self.may_be_made(name, error):
+                    raise
+                found[name] = None
         return list(found)
 
     def closed(self, streams: WriteStreams) -> None:
@@ -538,7 +559,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         try:
             log_id = self.log_id(log)
         except LogDeviceError as error:
-            if not self._may_be_made(log, error):
+            if not self.may_be_made(log, error):
                 raise
             return self.loop.create_task(self._append_many_when_known(log, many, timeout, synced))
         self._named.clear()  # nothing may be put before these records any more
@@ -615,7 +636,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         try:
             log_id = self.log_id(log)
         except LogDeviceError as error:
-            if not self._may_be_made(log, error):
+            if not self.may_be_made(log, error):
                 raise
             return self.loop.create_task(self._append_when_known(log, payload, timeout, key, synced, guard))
         if guard is not None:
@@ -663,7 +684,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
     ) -> Reader:
         """A reader of [start, until]; `until` is an LSN, "tail" or a time: see `client.reader.Reader`."""
         check_reader_options(options, READER_OPTIONS)
-        return Reader(self, self.log_id(log), start, until, **options)
+        return Reader(self, log, start, until, **options)
 
     def merged_reader(
         self,
@@ -677,7 +698,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         place. See `client.merged_reader.MergedReader`."""
         check_reader_options(options, (*READER_OPTIONS, "by_time"))
         return MergedReader(
-            [Reader(self, log, start, until, **options) for log in self.log_ids(*logs)],
+            [Reader(self, log, start, until, **options) for log in self._logs_to_read(logs)],
             by_time=by_time,
             tail_lsn=self.tail_lsn,
         )

@@ -56,6 +56,15 @@ class ReaderShell(Protocol):
     def wrong_cluster(self) -> LogDeviceError | None:
         """Why waiting is of no use: only another cluster answers."""
 
+    def log_id(self, log: int | str) -> LogId:
+        """The id of a log named by id or path, as far as it is known here."""
+
+    def may_be_made(self, log: int | str, error: LogDeviceError) -> bool:
+        """Whether a look-up failed only because the client has not heard of the log."""
+
+    async def known_log(self, log: int | str, timeout: float | None = None) -> LogId:
+        """The id of a log; the cluster is asked before NOTFOUND."""
+
     async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
         """The last LSN that can be read."""
 
@@ -79,7 +88,7 @@ class Reader(PublicNames):
     def __init__(
         self,
         client: ReaderShell,
-        log: LogId,
+        log: int | str,
         start: int = LSN_OLDEST,
         until: int | str | datetime = LSN_MAX,
         *,
@@ -90,7 +99,8 @@ class Reader(PublicNames):
         """
         Args:
             client: an open client.
-            log: the id of a data log.
+            log: id or path. One that the client does not know, and that may have been made at run time, is looked up when reading begins, which
+                then raises NOTFOUND when there is none.
             start: the first LSN to read.
             until: the last LSN to read, inclusive; the greatest one follows the log for ever, or until it is ended (`Client.mark_end`). "tail": what can be read when reading begins.
                 An aware datetime: what is older, of what can be read when reading begins.
@@ -102,11 +112,17 @@ class Reader(PublicNames):
             LogDeviceError: INVALID_PARAM, NOTFOUND.
         """
         start, end = lsn_argument("start", start), RangeEnd.of(until)
-        attributes = client.config.log(log)
-        if attributes is None:
-            raise LogDeviceError(Status.NOTFOUND, f"there is no log {log}")
-        self.log = log
+        self._unknown: int | str | None = None
+        """What the log is called; None: its id is known."""
+        try:
+            self.log = client.log_id(log)
+            """The id; 0 until reading begins where it is not known before."""
+        except LogDeviceError as error:
+            if not client.may_be_made(log, error):
+                raise
+            self.log, self._unknown = LogId(0), log
         self._client = client
+        self._single_copy = single_copy
         self._end = end
         self._shows_progress = flag_argument("progress", progress)
         self._progress: Progress | None = None
@@ -116,13 +132,19 @@ class Reader(PublicNames):
         self._closed = False
         self._settings = settings or client.read_settings
         request = ReadRequest(
-            log=log,
+            log=self.log,
             stream=next(client.session.ids),
             first=Lsn(max(start, LSN_OLDEST)),
             until=Lsn(LSN_MAX if end.lsn is None else end.lsn),
-            single_copy=attributes.single_copy_delivery if single_copy is None else single_copy,
+            single_copy=self._reads_single_copies(),
         )
         self._prepare(request)
+
+    def _reads_single_copies(self) -> bool:
+        attributes = self._client.config.log(self.log)
+        if self._single_copy is None and attributes is not None:
+            return attributes.single_copy_delivery
+        return self._single_copy is not False
 
     def _prepare(self, request: ReadRequest) -> None:
         client = self._client
@@ -137,12 +159,12 @@ class Reader(PublicNames):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "reading" if self._opened else "not open"
-        return f"<Reader of log {self.log}: {state}, {self._end}, next is {self.next_lsn}>"
+        return f"<Reader of log {self._unknown or self.log}: {state}, {self._end}, next is {self.next_lsn}>"
 
     # Life
 
     async def __aenter__(self) -> Reader:
-        await self._find_end(None)
+        await self._look_up(None)
         self._open()
         return self
 
@@ -151,8 +173,13 @@ class Reader(PublicNames):
     ) -> None:
         await self.close()
 
-    async def _find_end(self, timeout: float | None) -> None:
-        """Find out which LSN is the last, where that depends on the log."""
+    async def _look_up(self, timeout: float | None) -> None:
+        """Find out which log it is, and which LSN is the last where that depends on the log."""
+        if self._unknown is not None and not self._closed:
+            log = await self._client.known_log(self._unknown, timeout)
+            if self._unknown is not None and not self._closed:  # nobody else did meanwhile
+                self.log, self._unknown = log, None
+                self._prepare(replace(self._stream.request, log=log, single_copy=self._reads_single_copies()))
         if self._end.lsn is None and not self._closed:
             until = await self._end.find(self._client, self.log, timeout)
             if self._end.lsn is None and not self._closed:  # nobody else did meanwhile
@@ -240,7 +267,7 @@ class Reader(PublicNames):
         """What `take` takes, when there is something to take."""
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self._client.now() + timeout_us
-        await self._find_end(timeout)
+        await self._look_up(timeout)
         self._open()
         stream = self._stream
         while True:

@@ -109,7 +109,7 @@ class SyncClient(PublicNames):
 
     INTERNAL_NAMES = frozenset({"forget", "open_writers"})
 
-    def __init__(self, config: str | Path | ClusterConfig, *, name: str = "", **options: Any) -> None:
+    def __init__(self, config: str | Path | ClusterConfig | None = None, *, name: str = "", **options: Any) -> None:
         """Connects when it is needed; see `Client` for the arguments."""
         self._client = _background.run(_open(config, name, options))
         self.open_writers: list[BufferedWriter] = []
@@ -252,8 +252,7 @@ class SyncClient(PublicNames):
         """A reader of [start, until]; see `Client.reader`."""
 
         async def work() -> Any:
-            reader = self._client.reader(await self._client.known_log(log), start, until, **options)
-            return await reader.__aenter__()
+            return await self._client.reader(log, start, until, **options).__aenter__()
 
         return SyncReader(_background.run(work()), self)
 
@@ -261,7 +260,7 @@ class SyncClient(PublicNames):
         """A reader of several logs, which patterns like ``/team/*`` may name; see `Client.merged_reader`."""
 
         async def work() -> Any:
-            return await self._client.merged_reader(*logs, **options).__aenter__()
+            return await self._client.merged_reader(*await self._client.known_logs(*logs), **options).__aenter__()
 
         return SyncMergedReader(_background.run(work()), self)
 
@@ -343,7 +342,7 @@ class SyncClient(PublicNames):
         _background.run(self._client.trim(log, lsn, timeout=timeout))
 
 
-async def _open(config: str | Path | ClusterConfig, name: str, options: dict[str, Any]) -> Client:
+async def _open(config: str | Path | ClusterConfig | None, name: str, options: dict[str, Any]) -> Client:
     client = Client(config, name=name, **options)
     await client.start()
     return client

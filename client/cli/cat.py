@@ -76,15 +76,21 @@ async def run(arguments: argparse.Namespace) -> int:
         if not arguments.start.anchor is arguments.until.anchor is Anchor.LSN:
             tails = [*await find_tails(client, logs, attendant, arguments.timeout)]
         readers, printer.names_logs = [], len(logs) > 1
+        nothing: list[str] = []
         for log, tail in zip(logs, tails, strict=True):
             start = await resolve(client, log, arguments.start, tail or LSN(0))
             until = await resolve_end(client, log, arguments.until, tail or LSN(0))
             of_log = f"log {log}: " if len(logs) > 1 else ""
             if start > until and (start > LSN.OLDEST or until != tail):
-                say("ldcat", of_log + nothing_to_print(start, until, tail))
+                nothing.append(of_log + nothing_to_print(start, until, tail))
             elif tail is not None and until > tail:
                 say("ldcat", f"{of_log}the log ends at {tail} so far: waits for records up to {until}")
             readers.append(client.reader(log, start, until))
+        if len(nothing) == 1:
+            say("ldcat", nothing[0])
+        elif nothing:
+            which = "all" if len(nothing) == len(logs) else f"{len(nothing)} of the"
+            say("ldcat", f"{which} {len(logs)} logs have nothing in this range")
         shown_at = time.monotonic()
         contents = {log: ContentDigest() for log in logs}
         by_time = len(logs) > 1 and not arguments.proof and not arguments.as_it_comes

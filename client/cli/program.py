@@ -33,7 +33,14 @@ EXIT_STATUSES: Final = (
     "4 the cluster, or a node of it, did not answer in time; 5 it answers, and something is wrong with it (status); 130 interrupted."
 )
 _USAGE = frozenset(
-    {Status.NOTFOUND, Status.NOTINCONFIG, Status.INVALID_PARAM, Status.INVALID_CONFIG, Status.INVALID_CLUSTER}
+    {
+        Status.NOTFOUND,
+        Status.NOTINCONFIG,
+        Status.ACCESS,
+        Status.INVALID_PARAM,
+        Status.INVALID_CONFIG,
+        Status.INVALID_CLUSTER,
+    }
 )
 _UNANSWERED = frozenset(
     {
@@ -229,15 +236,14 @@ class Attendant:
         self,
         program: str,
         client: Client,
-        log: LogId,
-        *others: LogId,
+        *logs: LogId,
         timeout: float | None = None,
         say: Callable[[str, str], None] = say,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._program = program
         self._client = client
-        self._logs = (log, *others)
+        self._logs = logs
         self._timeout = timeout
         self._say = say
         self._clock = clock
@@ -248,6 +254,14 @@ class Attendant:
         """What nothing moves without, in words. None: nothing, or what may take its time."""
         self.progress: Callable[[], object] = lambda: None
         """A value that changes whenever something moves."""
+
+    async def find(self, looking: Awaitable[T]) -> T:
+        """Wait for logs to be looked up; from here on their removal ends the program."""
+        self.waits_for = lambda: "the log tree"
+        found: Any = await looking
+        self.waits_for = lambda: None
+        self._logs += tuple(found) if isinstance(found, list) else (found,)
+        return found  # type: ignore[no-any-return]
 
     async def attend(self, work: Awaitable[T]) -> T:
         """The result of the work.

@@ -53,9 +53,13 @@ async def with_attendant(
     from client.client import Client
 
     async with Client(arguments.config, name=program) as client:
-        logs = client.log_ids(*arguments.logs)
-        attendant = Attendant(program, client, *logs, timeout=arguments.timeout)
-        return await attendant.attend(work(client, logs, attendant))
+        attendant = Attendant(program, client, timeout=arguments.timeout)
+
+        async def look_up_and_work() -> int:
+            logs = await attendant.find(client.known_logs(*arguments.logs, timeout=arguments.timeout))
+            return await work(client, logs, attendant)
+
+        return await attendant.attend(look_up_and_work())
 
 
 async def find_tails(client: Client, logs: list[LogId], attendant: Attendant, timeout: float | None) -> list[LSN]:

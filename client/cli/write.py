@@ -69,7 +69,8 @@ async def run(arguments: argparse.Namespace) -> int:
         say(program, text)
 
     async with Client(arguments.config, name="ldwrite") as client:
-        log = client.log_id(arguments.log)
+        attendant = Attendant("ldwrite", client, timeout=arguments.timeout, say=note)
+        log = await attendant.attend(attendant.find(client.known_log(arguments.log, arguments.timeout)))
         descriptor = standard_input()
         options = {} if arguments.timeout is None else {"timeout_us": round(arguments.timeout * 1e6)}
         writer = client.buffered_writer(compression=arguments.compression, **options)

@@ -20,8 +20,10 @@ from client.log_tree.commands import (
 from client.log_tree.state import Node, TreeDirectory, TreeGroup
 from client.replica.commands import CommandOutcome, StateVersion
 from logdevice_py.config.attributes import attribute_key
+from logdevice_py.config.logs import is_pattern
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import nearest
 
 _MAY_BE_THERE: Final = frozenset({Status.AGAIN, Status.NOTFOUND})
 
@@ -36,6 +38,10 @@ class LogTreeOperations(ClientOperations):
 
     def log_id(self, log: int | str) -> LogId:
         """The id of a log named by id or path."""
+        raise NotImplementedError
+
+    def log_ids(self, *names: int | str) -> list[LogId]:
+        """The logs of ids, paths and patterns."""
         raise NotImplementedError
 
     # Changes
@@ -67,7 +73,7 @@ class LogTreeOperations(ClientOperations):
             raise LogDeviceError(Status.INVALID_PARAM, f"logs is {logs!r}; a group has 1 to {LOGS_PER_GROUP_MAX}")
         self._check_free(path)
         own = checked(attributes, self.session.config)
-        await self._change(MakeLogGroup(path, logs, own, flag_argument("parents", parents)), timeout)
+        await self._make(MakeLogGroup(path, logs, own, flag_argument("parents", parents)), timeout)
         found = self._tree().find(path)
         if not isinstance(found, TreeGroup):
             raise LogDeviceError(Status.NOTFOUND, f"{path} was made, and was renamed or removed at once")
@@ -88,7 +94,7 @@ class LogTreeOperations(ClientOperations):
         """
         self._check_free(path)
         own = checked(attributes, self.session.config)
-        return (await self._change(MakeDirectory(path, own, flag_argument("parents", parents)), timeout)).version
+        return (await self._make(MakeDirectory(path, own, flag_argument("parents", parents)), timeout)).version
 
     async def set_attributes(
         self,
@@ -246,13 +252,37 @@ class LogTreeOperations(ClientOperations):
         assert isinstance(outcome, CommandOutcome)
         return outcome
 
+    async def _make(self, command: MakeLogGroup | MakeDirectory, timeout: float | None) -> CommandOutcome:
+        try:
+            return await self._change(command, timeout)
+        except LogDeviceError as error:
+            close = self._near_directory(command.path) if error.status is Status.NOTFOUND else None
+            if close is None:
+                raise
+            detail = f"{error.detail}; did you mean {close}?"
+            raise LogDeviceError(error.status, detail, retriable=False, maybe_applied=False) from None
+
+    def _near_directory(self, path: str) -> str | None:
+        """The directory that may be meant in place of the first one above a path that is not there."""
+        directory: TreeDirectory = self._tree().view.state.root
+        for name in path.strip("/").split("/")[:-1]:
+            child = directory.children.get(name)
+            if child is None:
+                others = [each for each, node in directory.children.items() if isinstance(node, TreeDirectory)]
+                close = nearest(name, others)
+                return None if close is None else f"{directory.path.rstrip('/')}/{close}"
+            if not isinstance(child, TreeDirectory):
+                return None
+            directory = child
+        return None
+
     async def _current(self, timeout: float | None) -> None:
         """Wait until everything is known of the tree that was acknowledged before."""
         future = self.future()
         self._tree().when_current(future, self.now(), self._timeout(timeout))
         await self._answer(future)
 
-    def _may_be_made(self, log: int | str, error: LogDeviceError) -> bool:
+    def may_be_made(self, log: int | str, error: LogDeviceError) -> bool:
         """Whether a look-up failed only because this client has not heard of the log."""
         if self.log_tree is None or error.status not in _MAY_BE_THERE:
             return False
@@ -267,7 +297,7 @@ class LogTreeOperations(ClientOperations):
         try:
             return self.log_id(log)
         except LogDeviceError as error:
-            if not self._may_be_made(log, error):
+            if not self.may_be_made(log, error):
                 raise
         await self._current(timeout)
         try:
@@ -276,3 +306,24 @@ class LogTreeOperations(ClientOperations):
             if error.status is not Status.AGAIN:
                 raise
             raise LogDeviceError(Status.NOTFOUND, f"there is no log {log}") from None
+
+    async def known_logs(self, *names: int | str, timeout: float | None = None) -> list[LogId]:
+        """The logs of ids, paths and patterns like ``/team/*``: in that order, each once; asks as `known_log` does.
+
+        Raises:
+            LogDeviceError: as `known_log`.
+        """
+        found: dict[LogId, None] = {}
+        for name in names:
+            if not is_pattern(name):
+                found[await self.known_log(name, timeout)] = None
+                continue
+            try:
+                logs = self.log_ids(name)
+            except LogDeviceError as error:
+                if not self.may_be_made(name, error):
+                    raise
+                await self._current(timeout)
+                logs = self.log_ids(name)
+            found.update(dict.fromkeys(logs))
+        return list(found)

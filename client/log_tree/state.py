@@ -310,7 +310,10 @@ class LogTreeState:
                 missing = names[index:-1]
                 if missing and not parents:
                     above = "/" + "/".join(names[: index + 1])
-                    raise refuse(Status.NOTFOUND, f"there is no directory {above}: make it first, or ask for parents")
+                    raise refuse(
+                        Status.NOTFOUND,
+                        f"there is no directory {above}: make it first, or ask for parents (--parents, parents=True)",
+                    )
                 return parent, missing, names[-1]
             if index < len(names) - 1:
                 if type(found) is not TreeDirectory:

@@ -12,7 +12,7 @@ from client.cli.options import Words, complete_words
 from client.cli.positions import Anchor, parse_record_position
 from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
 from ldquery.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_position, show
-from logdevice_py.core.lsn import LSN
+from logdevice_py.core.lsn import ESN_MAX, LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -27,10 +27,14 @@ def _on_log(work: LogWork, what: str) -> Callable[[Client, argparse.Namespace], 
     """Do something with the log that the arguments name, while an attendant says what is waited for."""
 
     async def run(client: Client, arguments: argparse.Namespace) -> int:
-        log = await client.known_log(arguments.log, arguments.timeout)
-        attendant = Attendant(PROGRAM, client, log, timeout=arguments.timeout)
-        attendant.waits_for = lambda: f"{what} of log {log}"
-        await attendant.attend(work(client, log, arguments))
+        attendant = Attendant(PROGRAM, client, timeout=arguments.timeout)
+
+        async def look_up_and_work() -> None:
+            log = await attendant.find(client.known_log(arguments.log, arguments.timeout))
+            attendant.waits_for = lambda: f"{what} of log {log}"
+            await work(client, log, arguments)
+
+        await attendant.attend(look_up_and_work())
         return EXIT_OK
 
     return run
@@ -46,11 +50,19 @@ def _lsn(lsn: int | None) -> str | None:
     return None if lsn is None else str(LSN(lsn))
 
 
+def _trim_point(arguments: argparse.Namespace, point: int) -> str | None:
+    """How a trim point is shown; people are told that the greatest ESN is the end of the epoch, wherever that was."""
+    if not LSN(point).epoch:
+        return None  # every log begins in epoch 1
+    whole = not arguments.json and point & ESN_MAX == ESN_MAX
+    return f"{LSN(point)} (all of epoch {LSN(point).epoch})" if whole else str(LSN(point))
+
+
 async def _head(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
     head = await client.head(log, timeout=arguments.timeout)
     show(
         arguments,
-        {"trim point": _lsn(head.trim_point or None), "first record": _lsn(head.lsn), "time": head.timestamp},
+        {"trim point": _trim_point(arguments, head.trim_point), "first record": _lsn(head.lsn), "time": head.timestamp},
     )
 
 
@@ -156,7 +168,8 @@ async def _consent(question: str) -> bool:
 async def _preview_trim(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
     lsn = await _trim_lsn(client, log, arguments)
     preview = await client.trim_preview(log, lsn, timeout=arguments.timeout)
-    show(arguments, {"trim point": str(preview.trim_point), "records": preview.records, "bytes": preview.bytes})
+    point = _trim_point(arguments, preview.trim_point)
+    show(arguments, {"trim point": point, "records": preview.records, "bytes": preview.bytes})
 
 
 async def _trim_lsn(client: Client, log: LogId, arguments: argparse.Namespace) -> LSN:

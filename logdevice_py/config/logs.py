@@ -223,6 +223,8 @@ class LogTree:
             return log
         if not name.startswith("/"):
             raise LogDeviceError(Status.INVALID_PARAM, f"{name!r} is neither a log id nor a path, which begins with /")
+        if is_pattern(name):
+            raise LogDeviceError(Status.INVALID_PARAM, f"{name} is a pattern; one log is named by its id or its path")
         group = self._by_path.get(name)
         if group is not None:
             return group.only_log()
@@ -239,7 +241,7 @@ class LogTree:
         Raises:
             LogDeviceError: NOTFOUND when it fits none, INVALID_PARAM when it fits more than `MATCHES_MAX`; or as `find`.
         """
-        if "*" not in pattern and "?" not in pattern:
+        if not is_pattern(pattern):
             return [self.find(pattern)]
         found = matching(pattern, self.groups)
         if not found:
@@ -257,6 +259,11 @@ class LogTree:
         """How a person names the log: ``/team/audit``, ``/team/clicks/3``, or the bare id when it is in no group."""
         group = self.group(log)
         return str(log) if group is None else group.name(log)
+
+
+def is_pattern(name: int | str) -> bool:
+    """Whether a name may mean many logs: no path has ``*`` or ``?``."""
+    return isinstance(name, str) and ("*" in name or "?" in name)
 
 
 def matching(pattern: str, groups: Iterable[LogGroup]) -> list[LogId]:

@@ -22,6 +22,7 @@ class Status(enum.IntEnum):
     TOOBIG = 6
     PREEMPTED = 8
     INTERNAL = 11
+    ACCESS = 15
     DISABLED = 21
     EXISTS = 22
     SHUTDOWN = 23
@@ -91,6 +92,7 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.NOTSTORAGE: _T(False, False, "the node has no such shard"),
     Status.AGAIN: _T(True, False, "not known yet; ask again"),
     Status.PARTIAL: _T(True, True, "some shards did not answer"),
+    Status.ACCESS: _T(False, False, "the sender may not do this"),
     Status.STALE: _T(True, False, "the sender's epoch or version is out of date"),
     Status.NOSPC: _T(True, False, "too many shards of the nodeset are out of disk space"),
     Status.OVERLOADED: _T(True, False, "too many shards of the nodeset are overloaded"),

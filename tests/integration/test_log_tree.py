@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from client.cli import cat, tail, write
+from client.cli.program import exit_status
 from ldquery.session import LDQuery
 from logdevice_py import Client, LogDeviceError, Record, Status, SyncClient
 from logdevice_py.core.ids import LOG_TREE_DELTAS, TREE_LOG_ID_MIN
@@ -108,6 +110,27 @@ async def test_programs_without_await() -> None:
 
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
         await asyncio.to_thread(use, cluster.config_file)
+
+
+async def test_programs_ask_before_they_say_that_there_is_no_log() -> None:
+    """Rule 4, "unread is not absent", of docs/decisions/0011."""
+    async with LocalCluster(nodes=3, log_tree=True) as cluster:
+        file, never = cluster.config_file, str(TREE_LOG_ID_MIN + 999)
+        for program in (cat, tail, write):
+            with pytest.raises(LogDeviceError) as raised:
+                await program.run(program.parser().parse_args(["-c", file, never]))
+            assert (raised.value.status, exit_status(raised.value)) == (Status.NOTFOUND, 2)
+        status, _, err = await ldctl(cluster, "tail", never)
+        assert (status, err) == (2, f"ldctl: NOTFOUND: there is no log {never}\n")
+
+        def read() -> None:
+            with SyncClient(file) as client:
+                with pytest.raises(LogDeviceError, match="NOTFOUND: there is no log 1"):
+                    client.reader(int(never))
+                with pytest.raises(LogDeviceError, match="NOTFOUND: there is no log 1"):
+                    client.merged_reader(1, int(never))
+
+        await asyncio.to_thread(read)
 
 
 async def test_a_cluster_without_a_tree_says_so() -> None:

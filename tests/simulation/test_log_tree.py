@@ -24,7 +24,7 @@ from client.log_tree.view import LogTreeView
 from client.replica.applied_state import AppliedState
 from client.replica.commands import StateVersion
 from epoch_store.updaters import Retire
-from logdevice_py import LogDeviceError, SimCluster, SimulationFailed, Status
+from logdevice_py import LSN, LogDeviceError, Record, SimCluster, SimulationFailed, Status
 from logdevice_py.core.ids import TREE_LOG_ID_MIN
 from server.log_tree import retirement
 from tests.simulation.deliberate_fault import DeliberateFault
@@ -48,6 +48,15 @@ def test_logs_are_made_used_and_removed(simulate: Callable[..., Any]) -> None:
             with pytest.raises(LogDeviceError) as raised:
                 await other.append("/team/views", b"")
             assert raised.value.status is Status.NOTFOUND
+            for name in ("/team/views", TREE_LOG_ID_MIN + 99):
+                for reader in (other.reader(name), other.merged_reader(1, name)):
+                    with pytest.raises(LogDeviceError) as raised:
+                        async with reader:
+                            pass
+                    assert raised.value.status is Status.NOTFOUND
+                with pytest.raises(LogDeviceError) as raised:
+                    await other.known_logs(name, 1)
+                assert raised.value.status is Status.NOTFOUND
             assert (await other.get_log_group("/team/clicks")).version == made.version
             await one.rename("/team/clicks", "/team/old")
             assert (await other.get_log_group(made.lo)).path == "/team/old"
@@ -58,6 +67,30 @@ def test_logs_are_made_used_and_removed(simulate: Callable[..., Any]) -> None:
                 assert raised.value.status is Status.NOTFOUND, raised.value
             again = await other.make_log_group("/team/old")
             assert again.lo == TREE_LOG_ID_MIN + 2
+            with pytest.raises(
+                LogDeviceError, match=r"there is no directory /teem: .+; did you mean /team\?"
+            ) as raised:
+                await other.make_log_group("/teem/views")
+            assert raised.value.status is Status.NOTFOUND
+
+    simulate(use, nodes=3, log_tree=True, virtual_seconds=120)
+
+
+def test_a_reader_finds_a_log_that_was_made_before_reading_began(simulate: Callable[..., Any]) -> None:
+    async def use(cluster: SimCluster) -> None:
+        async with cluster.client() as one, cluster.client() as other:
+            reader = other.reader("/a/1", until="tail")
+            made = await one.make_log_group("/a", 2, {"single_copy_delivery": False})
+            await one.append("/a/1", b"x")
+            await one.append("/a/2", b"y")
+            assert (reader.log, reader.next_lsn) == (0, LSN.OLDEST)
+            assert repr(reader) == "<Reader of log /a/1: not open, until the tail, next is e0n1>"
+            assert [item.payload async for item in reader if isinstance(item, Record)] == [b"x"]
+            assert (reader.log, reader._stream.request.single_copy) == (made.lo, False)
+            await reader.close()
+        async with cluster.client() as third, third.merged_reader(made.lo, made.hi, until="tail") as merged:
+            got = {(batch.log, payload) async for batch in merged for payload in batch.payloads}
+            assert got == {(made.lo, b"x"), (made.hi, b"y")}
 
     simulate(use, nodes=3, log_tree=True, virtual_seconds=120)
 

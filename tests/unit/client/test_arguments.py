@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from client.arguments import (
     writer_options,
 )
 from client.client import Client
+from client.cluster_file import CLUSTER_VARIABLE
 from client.settings import WriterSettings
+from client.sync import SyncClient
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -71,6 +74,24 @@ async def test_an_option_that_readers_do_not_have_is_told_with_those_that_they_h
     text = refused(lambda: client.merged_reader(7, by_tiem=True))
     assert "'by_tiem'; did you mean by_time? there are by_time, " in text
     assert refused(lambda: client.reader(7, xyzzy=1)).startswith("a reader has no option 'xyzzy'; there are progress, ")
+
+
+def test_a_client_of_no_file_uses_that_of_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(LogDeviceError, match="set LOGDEVICE_CLUSTER, or have one at") as caught:
+        Client()
+    assert caught.value.status is Status.INVALID_CONFIG
+    own = tmp_path / "logdevice" / "cluster.toml"
+    own.parent.mkdir()
+    own.write_text(CLUSTER)
+    assert str(own) in repr(Client())
+    named = tmp_path / "named.toml"
+    named.write_text(CLUSTER)
+    monkeypatch.setenv(CLUSTER_VARIABLE, str(named))
+    assert str(named) in repr(Client())
+    with SyncClient() as client:
+        assert str(named) in repr(client)
 
 
 def test_choices_pass() -> None:

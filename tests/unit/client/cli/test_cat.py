@@ -55,8 +55,8 @@ class Unsequenced:
     ) -> None:
         pass
 
-    def log_ids(self, *names: str) -> list[LogId]:
-        return [LOG]
+    async def known_logs(self, *names: str, timeout: float | None = None) -> list[LogId]:
+        return [LogId(int(name)) for name in names]
 
     def reader(self, log: LogId, start: int, until: int) -> OneRecord:
         return OneRecord(start, until)
@@ -78,5 +78,7 @@ def test_a_range_between_two_lsns_needs_nobody_who_says_where_the_log_ends(
     assert capsysbinary.readouterr().out == b"record\n"
     assert cat.main([*words, "--from", "e1n4", "--until", "e1n3"]) == 0
     assert capsysbinary.readouterr() == (b"", b"ldcat: nothing there: e1n4 lies behind e1n3\n")
+    assert cat.main([*words, "8", "--from", "e1n4", "--until", "e1n3"]) == 0
+    assert capsysbinary.readouterr() == (b"", b"ldcat: all 2 logs have nothing in this range\n")
     assert cat.main([*words, "--from", "oldest", "--timeout", "200ms"]) == 4
     assert b"to say where the log ends" in capsysbinary.readouterr().err

@@ -69,7 +69,7 @@ def test_parents_are_made_only_when_asked_for(tree: Commands) -> None:
     status, text = tree.refused(MakeLogGroup("/team/web/clicks"))
     assert (status, text) == (
         Status.NOTFOUND,
-        "there is no directory /team: make it first, or ask for parents",
+        "there is no directory /team: make it first, or ask for parents (--parents, parents=True)",
     )
     tree.make(MakeLogGroup("/team/web/clicks", parents=True))
     assert isinstance(tree.state.find("/team/web"), TreeDirectory)

@@ -117,6 +117,7 @@ class TestFind:
             ("/team/clcks", Status.NOTFOUND, r"did you mean /team/clicks\?"),
             ("/team", Status.NOTFOUND, "that is a directory, with /team/audit, /team/clicks"),
             ("/other/thing", Status.NOTFOUND, "there is no log group /other/thing$"),
+            ("/team/*", Status.INVALID_PARAM, r"/team/\* is a pattern; one log is named by its id or its path$"),
         ],
     )
     def test_anything_else_says_how_to_name_one(self, name: str | int, status: Status, text: str) -> None:
