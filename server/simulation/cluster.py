@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import math
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.suggestion import suggestion
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.event_loop import SimEventLoop, VirtualTimeExceeded
@@ -321,9 +323,11 @@ def simulate(
 
     Raises:
         SimulationFailed: from the exception that left the application or one of the machines.
-        ValueError: an argument of the cluster is wrong.
+        TypeError: there is no such argument.
+        ValueError, LogDeviceError: an argument of the cluster is wrong. No run took place.
     """
     __tracebackhide__ = True  # pytest shows the frames of the application and of the test
+    _check_names(cluster)
     _check_time("virtual_seconds", virtual_seconds)
     guard_sockets()
     scheduler = Scheduler()
@@ -356,7 +360,9 @@ def simulate(
         failures.append((raised, scheduler.now))
     error, at = failures[0]
     if made is None:
-        raise error  # the caller's arguments
+        raise error.with_traceback(
+            None
+        ) from None  # the caller's arguments: where they were looked at says nothing more
     name = getattr(application, "__name__", "the application")
     where = f"{name} failed with seed {seed} after {at / 1e6:.3f} s of virtual time"
     # that the time is over was found by the loop, whose frames say nothing of the application
@@ -407,8 +413,17 @@ def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:
     usable = [name for name in CATALOG if name not in _NOT_FOR_APPLICATIONS]
     for name in wanted:
         if name not in usable:
-            raise ValueError(f"there is no kind of fault {name!r} for applications; there are {', '.join(usable)}")
+            raise ValueError(f"there is no kind of fault {name!r} for applications{suggestion(name, usable)}")
     return wanted
+
+
+def _check_names(given: Iterable[str]) -> None:
+    """That a cluster has all of these arguments."""
+    __tracebackhide__ = True
+    known = [name for name in inspect.signature(SimCluster).parameters if name not in ("seed", "trace")]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"simulate has no argument {name!r}{suggestion(name, known)}")
 
 
 def _check_time(what: str, seconds: float) -> None:

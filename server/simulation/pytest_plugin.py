@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 _USED = pytest.StashKey[bool]()
+"""The test ran an application."""
 _EVENTS = "--simulation-events"
 
 
@@ -20,16 +21,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def simulate(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """`server.simulation.cluster.simulate`: ``simulate(application, seed=7, nodes=5, faults="all")`` runs ``await application(cluster)``, where
     `cluster` is a `SimCluster`, and returns what it returns. See docs/simulate-your-application.md."""
+    from server.simulation.cluster import SimulationFailed
     from server.simulation.cluster import simulate as run
 
-    request.node.stash[_USED] = True
     shows_events = request.config.getoption(_EVENTS)
 
     def simulate(*arguments: Any, **options: Any) -> Any:
         __tracebackhide__ = True
         if shows_events:
             options.setdefault("echo", print)
-        return run(*arguments, **options)
+        try:
+            returned = run(*arguments, **options)
+        except Exception as error:
+            if isinstance(error, SimulationFailed):
+                request.node.stash[_USED] = True
+            raise  # else an argument is wrong, and there was no run
+        except BaseException:
+            request.node.stash[_USED] = True
+            raise
+        request.node.stash[_USED] = True
+        return returned
 
     return simulate
 

@@ -57,6 +57,10 @@ def test_of_one_that_hangs(simulate):
 
 def test_without_simulation():
     assert False
+
+@pytest.mark.parametrize("given", [{"nods": 5}, {"faults": ["crash_proces"]}, {"replicate": "nod:2"}])
+def test_of_wrong_arguments(simulate, given):
+    simulate(orders, **given)
 """
 
 
@@ -119,6 +123,14 @@ def test_one_that_hangs_shows_where_its_tasks_stand_and_the_cluster_before_it_wa
     assert "the cluster then: N0 running, N1 running, N2 down; 0 faults so far" in noted
     assert "N0 down" not in text, "that is what tearing it down made of it"
     assert set(re.findall(r"^(\S+\.py):\d+:", text, re.MULTILINE)) == {"test_shop.py"}
+
+
+def test_wrong_arguments_are_told_and_nothing_else(pytester: pytest.Pytester) -> None:
+    text = outcome_of(pytester, "-k", "test_of_wrong_arguments")
+    assert set(re.findall(r"^(\S+\.py):\d+:", text, re.MULTILINE)) == {"test_shop.py"}
+    assert "TypeError: simulate has no argument 'nods'; did you mean nodes?" in text
+    assert "there is no kind of fault 'crash_proces' for applications; did you mean crash_process?\n" in text
+    assert "the same run again" not in text
 
 
 def test_other_tests_are_left_alone(pytester: pytest.Pytester) -> None:
