@@ -179,7 +179,8 @@ class Interpreter:
 
     def _format(self, form: str) -> None:
         if form not in FORMATS:
-            hint = "; .output takes a file" if not form else ""
+            close = nearest(form, FORMATS)
+            hint = f"; did you mean {close}?" if close else "; .output takes a file" if not form else ""
             raise ShellError(f".format: one of {', '.join(FORMATS)}{hint}")
         self.presentation.form = form
 

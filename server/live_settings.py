@@ -10,6 +10,7 @@ from typing import Any
 from logdevice_py.config.cluster import SETTINGS_SECTIONS
 from logdevice_py.core.declare import render_value, settings_from, written_value
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import suggestion
 from logdevice_py.runtime.driver import Driver
 from server.live_sections import LIVE
 from server.node import Node
@@ -73,9 +74,13 @@ class LiveSettings:
         if name not in fields:
             name = f"{name}_us"  # a duration's unit stands with its value, so people need not type it in the name
         if name not in fields:
+            name, known = (
+                name.removesuffix("_us"),
+                [each.removesuffix("_us") for each in fields if each not in live.fixed],
+            )
             raise LogDeviceError(
                 Status.INVALID_PARAM,
-                f"{name.removesuffix('_us')[:50]}: no setting of {section} that can be changed while the node runs",
+                f"{name[:50]}: no setting of {section} that can be changed while the node runs{suggestion(name, known)}",
             )
         if name in live.fixed:
             raise LogDeviceError(Status.INVALID_PARAM, f"{name}: cannot be changed while the node runs")

@@ -68,6 +68,8 @@ class Health:
 
     def summary(self) -> str:
         """What there is of losses, rebuildings and drains, in one line."""
+        if self.rows and len(self.silent) == len(self.rows):
+            return "not known, as no node answers: copies that are missing, generations, rebuildings and drains"
         anew = [
             f"{row['node']}:{shard} ({generation})"
             for row in self.rows

@@ -161,7 +161,10 @@ async def _rebuildings(client: Client, arguments: argparse.Namespace) -> int:
 
     attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or 10.0)
     attendant.waits_for = lambda: "the event log"
-    show_states(arguments, await attendant.attend(read_rebuilding_set(client)))
+    state = await attendant.attend(read_rebuilding_set(client))
+    show_states(arguments, state)
+    if not state.shards:
+        say(PROGRAM, "no shard is lost or drained")
     return EXIT_OK
 
 
@@ -199,7 +202,8 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "rebuildings",
         "show lost and drained shards",
-        "Prints each shard that is lost or drained, how far rebuilding is, and what its silence counts as.",
+        "Prints each shard that is lost or drained, how far rebuilding is, and what its silence counts as. One that is rebuilt or drained "
+        "by now stays listed until it is used again or has left the cluster file; status tells only of those that are not.",
         lambda options: None,
         _rebuildings,
     ),

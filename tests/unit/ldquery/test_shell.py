@@ -329,6 +329,11 @@ def test_a_command_that_does_not_exist_is_told_with_the_nearest(
     assert f"no such command; did you mean {meant}? .help" in capsys.readouterr().err
 
 
+def test_a_format_that_does_not_exist_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    shell(ScriptedSession()).handle(".format jsn")
+    assert capsys.readouterr().err.endswith("; did you mean json?\n")
+
+
 def test_a_pipe_may_say_that_it_ends() -> None:
     session = ScriptedSession()
     assert piped(session).run("SELECT 1; .quit\nSELECT 2;") == 4

@@ -3,6 +3,7 @@
 import pytest
 
 from logdevice_py.core.status import LogDeviceError, Status
+from server.live_settings import LiveSettings
 from server.node_settings import NodeSettings
 
 
@@ -18,3 +19,9 @@ def test_a_setting_that_does_not_exist_is_an_error(section: str, name: str) -> N
     with pytest.raises(LogDeviceError, match=rf"\[settings.{section}\].*{name}") as caught:
         NodeSettings.of({section: {name: 1}})
     assert caught.value.status is Status.INVALID_CONFIG
+
+
+def test_a_mistyped_setting_of_a_running_node_is_told_with_the_nearest() -> None:
+    live = LiveSettings({}, {"settings.sequencer": lambda settings: None})
+    with pytest.raises(LogDeviceError, match=r"graylst: no setting of .+; did you mean graylist\?$"):
+        live.set("settings.sequencer", "graylst", "3s")

@@ -99,6 +99,12 @@ def test_the_summary_counts_logs_and_names_shards() -> None:
     cluster = Cluster()
     none = "short of copies: 0 logs; records may be gone: 0 logs; generations above 1: none; rebuildings: none; drains: none"
     assert cluster.judged().summary() == none
+    cluster.silent = {NodeId(0): "CONNFAILED", NodeId(1): "CONNFAILED"}
+    assert cluster.judged().summary() == none, "the others know"
+    cluster.silent[NodeId(2)] = "CONNFAILED"
+    assert cluster.judged().summary().startswith("not known, as no node answers: ")
+    assert cluster.judged().exit_status == EXIT_UNANSWERED
+    cluster.silent.clear()
     cluster.wipe(1)
     cluster.is_short(7, "N1:S0=1")
     cluster.is_short(7, "N1:S0=1")
