@@ -18,6 +18,7 @@ from server.admin.tables import Rows
 
 _HTTP: Final[dict[Status, int]] = {
     Status.INVALID_PARAM: 400,
+    Status.ACCESS: 403,
     Status.NOTFOUND: 404,
     Status.REDIRECTED: 409,
     Status.PREEMPTED: 409,

@@ -48,6 +48,7 @@ _BODY_MAX: Final = 4096
 """Bytes of the body of a request."""
 _ACTIONS: Final = "/v1/actions/"
 _TABLES: Final = "/v1/tables/"
+_ROOT: Final = "/"
 _UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
 """Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node. They need no token."""
 _NO_ACTIONS: Final = (
@@ -124,6 +125,7 @@ class AdminListener:
             "/v1/openapi.json": self._description,
             "/metrics": self._metrics_page,
             TRY_PAGE: self._try_page,
+            _ROOT: self._point_at_try_page,
         }
         self._runner: web.ServerRunner | None = None
 
@@ -249,7 +251,9 @@ class AdminListener:
         elif path.startswith(_TABLES):
             handler = partial(self._table, path.removeprefix(_TABLES))
         elif handler is None:
-            raise LogDeviceError(Status.NOTFOUND, f"{path[:100]}: there is no such page; /v1/openapi.json lists them")
+            raise LogDeviceError(
+                Status.NOTFOUND, f"{path[:100]}: there is no such page; {TRY_PAGE} shows what there is"
+            )
         if request.method not in methods:
             raise LogDeviceError(Status.NOTSUPPORTED, f"{request.method[:20]}: only {', '.join(methods)}")
         return handler
@@ -265,13 +269,13 @@ class AdminListener:
     def _refuse_stranger(self, request: web.BaseRequest) -> web.Response | None:
         """Why a request without the token is refused; None when it needs none."""
         if request.path.startswith(_ACTIONS) and self._token is None:
-            return refusal(Status.NOTSUPPORTED, _NO_ACTIONS, code=403)
+            return refusal(Status.ACCESS, _NO_ACTIONS)
         if request.path.startswith(_ACTIONS) or not (
-            self._reads_are_open() or request.path in _UNLIMITED or request.path == TRY_PAGE
+            self._reads_are_open() or request.path in _UNLIMITED or request.path in (TRY_PAGE, _ROOT)
         ):
-            return refusal(Status.INVALID_PARAM, "a valid bearer token is required", code=401)
+            return refusal(Status.ACCESS, "a valid bearer token is required", code=401)
         if self._endpoint.is_loopback and not _names_a_machine(request.host):
-            return refusal(Status.INVALID_PARAM, "Host: write an address, or localhost", code=403)
+            return refusal(Status.ACCESS, "Host: write an address, or localhost")
         return None
 
     def _reads_are_open(self) -> bool:
@@ -350,6 +354,9 @@ class AdminListener:
 
     async def _try_page(self, request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=PAGE, content_type="text/html", headers=PAGE_HEADERS)
+
+    async def _point_at_try_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": TRY_PAGE})
 
     async def _action(self, name: str, request: web.BaseRequest) -> web.StreamResponse:
         """What pages of the Web can have a browser send without asking has no such content type."""

@@ -228,7 +228,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except CommandError as error:
         print(f"ld-dev-cluster: {error}", file=sys.stderr)
-        return 1
+        return error.exit_status
     except LogDeviceError as error:
         print(f"ld-dev-cluster: {error.detail or error}", file=sys.stderr)
         return 2

@@ -18,8 +18,9 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from client.cli.program import EXIT_FAILED, EXIT_USAGE
 from logdevice_py.config.cluster import ClusterConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
@@ -49,6 +50,15 @@ SETTLE_TIMEOUT = 30.0
 
 class CommandError(Exception):
     """A command that cannot be obeyed; the text is for the person who gave it."""
+
+    exit_status: ClassVar[int] = EXIT_FAILED
+    """Of the program that was to give it."""
+
+
+class NothingThereError(CommandError):
+    """What the command names is not there: no such cluster, or no such node in it."""
+
+    exit_status = EXIT_USAGE
 
 
 @dataclass(slots=True)
@@ -129,7 +139,7 @@ class Supervisor:
     def _known(self, node: int) -> NodeId:
         if node not in self.config.nodes:
             there = ", ".join(str(n) for n in sorted(self.config.nodes))
-            raise CommandError(f"there is no node {node}; there are {there}")
+            raise NothingThereError(f"there is no node {node}; there are {there}")
         return NodeId(node)
 
     def _running(self, node: int) -> Child:
@@ -398,7 +408,7 @@ class Supervisor:
                 raise CommandError("wrong token")
             answer = {"ok": True, "result": await self._obey(request)}
         except (CommandError, OSError) as error:
-            answer = {"ok": False, "error": str(error)}
+            answer = {"ok": False, "error": str(error), "not_there": isinstance(error, NothingThereError)}
         except (ValueError, TypeError, KeyError, AttributeError, TimeoutError):
             answer = {"ok": False, "error": "no command"}
         except Exception as error:  # noqa: BLE001 - a bad command must not end the cluster
@@ -449,7 +459,7 @@ def ask(directory: Path, command: str, **arguments: Any) -> Any:
         CommandError: there is no supervisor, or it cannot obey.
     """
     if not layout.cluster_file(directory).exists():
-        raise CommandError(f"there is no cluster in {directory}; ld-dev-cluster up --dir {directory} makes one")
+        raise NothingThereError(f"there is no cluster in {directory}; ld-dev-cluster up --dir {directory} makes one")
     address = (layout.control_host(directory), layout.CONTROL_PORT)
     try:
         token = layout.control_token(directory).read_text()
@@ -470,5 +480,5 @@ def ask(directory: Path, command: str, **arguments: Any) -> Any:
         raise CommandError("the cluster ended before it answered")
     answer = json.loads(line)
     if not answer["ok"]:
-        raise CommandError(answer["error"])
+        raise (NothingThereError if answer.get("not_there") else CommandError)(answer["error"])
     return answer["result"]

@@ -285,7 +285,7 @@ async def test_a_node_without_a_token_does_nothing_that_it_is_asked_for_and_can_
         for name in ACTIONS:
             for headers in ((), ("Authorization: Bearer ",), ("Authorization: Bearer None",), (RIGHT,)):
                 status, answer = await exchange(cluster, post(f"/v1/actions/{name}", b"{}", *headers))
-                assert (status, json.loads(answer)["error"]["status"]) == (403, "NOTSUPPORTED")
+                assert (status, json.loads(answer)["error"]["status"]) == (403, "ACCESS")
                 assert "actions need a token, and this node has none" in json.loads(answer)["error"]["detail"]
         assert not cluster.hosts[0].stop_wanted.done()
         assert await query(cluster, "SELECT node_id FROM info") == [(0,)]

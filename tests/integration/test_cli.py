@@ -389,7 +389,7 @@ class TestDevCluster:
         assert 5 not in cluster.status()
 
         got = cluster.command("kill", "77", "--dir", directory)
-        assert got.returncode == 1
+        assert got.returncode == 2
         assert "there is no node 77" in got.stderr
         table = cluster.command("status", "--dir", directory)
         assert table.stdout.count("\n") == 5
@@ -398,7 +398,7 @@ class TestDevCluster:
 
     def test_commands_to_a_directory_without_cluster_say_so(self, cluster: Cluster, tmp_path: Path) -> None:
         got = cluster.command("status", "--dir", str(tmp_path))
-        assert got.returncode == 1
+        assert got.returncode == 2
         assert got.stderr.startswith(f"ld-dev-cluster: there is no cluster in {tmp_path}")
         assert "Traceback" not in got.stderr
 
