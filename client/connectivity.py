@@ -38,6 +38,9 @@ class Connectivity:
 
     def explain(self, error: LogDeviceError) -> str:
         """The detail of the error, with what its status means unless that is in it, and whom the client reaches."""
+        if not self.connected and all(node in self.troubles for node in self.nodes):
+            # then what became of each try, which the rest of the detail tells, is the same again
+            return f"{error.detail.partition('; ')[0]}: {self}" if error.detail else str(self)
         meaning = TRAITS[error.status].meaning
         why = f"{meaning}; {self}" if self.connected and meaning not in error.detail else str(self)
         return f"{error.detail}: {why}" if error.detail else why

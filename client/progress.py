@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 _SHOWN_EVERY: Final = 0.2
 """Seconds."""
@@ -24,7 +26,8 @@ class Advance:
 
 
 class Progress:
-    """Shows what `look` tells, every moment until `close`. Nothing is done for each record."""
+    """Shows what `look` tells, every moment until `close`; where nothing can be drawn over, as in a file or a pipe, once, at the end. Nothing is done
+    for each record."""
 
     def __init__(self, label: str, look: Callable[[], Advance]) -> None:
         """Begins at once, on the running loop.
@@ -32,14 +35,22 @@ class Progress:
         Raises:
             ImportError: tqdm is not installed.
         """
-        self._bar = _bar_class()(
-            desc=label, unit=" records", unit_scale=True, mininterval=0, miniters=0, bar_format=_FORMAT
+        kind = _bar_class()
+        self._drawn = _can_draw_over(sys.stderr)
+        self._bar = kind(
+            desc=label,
+            unit=" records",
+            unit_scale=True,
+            mininterval=0,
+            miniters=0,
+            bar_format=_FORMAT,
+            delay=0 if self._drawn else math.inf,
         )
         self._look = look
         self._task: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._run(), name=label)
 
     async def _run(self) -> None:
-        while True:
+        while self._drawn:
             self._show()
             await asyncio.sleep(_SHOWN_EVERY)
 
@@ -47,7 +58,8 @@ class Progress:
         now = self._look()
         self._bar.set_postfix_str(now.details, refresh=False)
         self._bar.update(now.records - self._bar.n)
-        self._bar.refresh()
+        if self._drawn:
+            self._bar.refresh()
 
     def close(self) -> None:
         """Show the last state, and no more. Harmless when called again."""
@@ -56,6 +68,13 @@ class Progress:
             self._task = None
             self._show()
             self._bar.close()
+            if not self._drawn:
+                print(self._bar, file=sys.stderr, flush=True)
+
+
+def _can_draw_over(stream: TextIO) -> bool:
+    """Whether a line can be replaced: on terminals and in notebooks."""
+    return stream.isatty() or type(stream).__module__.startswith("ipykernel.")
 
 
 def _bar_class() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from client.notebook_packages import data_frame
 from client.read.arrow_columns import batch_table
@@ -101,6 +101,13 @@ class RecordBatch:
         for run in self.runs:
             column.extend(repeat(None, run.count) if run.keys is None else run.keys)
         return column
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        """There is no telling what a place means: gaps lie between the records."""
+        raise TypeError(
+            "a batch has no items by number: batch.payloads[0] is the payload of its first record, list(batch.records()) are its records, "
+            "list(batch) its records and gaps"
+        )
 
     def __iter__(self) -> Iterator[Item]:
         """Records and gaps in log order."""

@@ -42,3 +42,14 @@ def test_what_a_status_means_is_told_once() -> None:
     for detail in ("", "tail of log 2", f"ISOLATED from N1: {meaning}"):
         assert known.explain(LogDeviceError(Status.ISOLATED, detail)).count(meaning) == 1
     assert known.explain(LogDeviceError(Status.ISOLATED, "")).endswith(str(known))
+
+
+def test_where_nobody_answers_that_is_told_once() -> None:
+    nobody = connectivity(n0=SILENT, n1=SILENT, n2=SILENT)
+    detail = "tail of log 1: after 2.0 s it waited for the next try; NOSEQUENCER: nobody has it; CONNFAILED from N0: nothing was sent"
+    assert nobody.explain(LogDeviceError(Status.NOSEQUENCER, detail)) == (
+        f"tail of log 1: after 2.0 s it waited for the next try: {nobody}"
+    )
+    assert nobody.explain(LogDeviceError(Status.NOSEQUENCER, "")) == str(nobody)
+    some = connectivity(n0=SILENT)
+    assert some.explain(LogDeviceError(Status.NOSEQUENCER, detail)) == f"{detail}: {some}", "others were not tried"

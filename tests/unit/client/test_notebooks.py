@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import logdevice_py
+from client import progress as shown_progress
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.look_up.answers import LogHead, LogTail
@@ -268,10 +269,31 @@ def test_the_package_offers_what_it_exports() -> None:
     assert dir(logdevice_py) == sorted(logdevice_py.__all__)
 
 
+def test_a_batch_says_what_to_use_in_place_of_a_number() -> None:
+    with pytest.raises(TypeError, match=r"list\(batch\.records\(\)\) are its records"):
+        a_batch()[0]
+
+
 # Progress
 
 
-def test_progress_of_long_reads_and_writes_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_can_be_drawn_over_progress_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client, client.buffered_writer(progress=True) as writer:
+            for _ in range(5):
+                await writer.append(1, b"x" * 100)
+                await asyncio.sleep(1)
+            assert capsys.readouterr().err == ""
+
+    simulate(application)
+    assert re.fullmatch(r"written: 5 records in .*500 B, 0 B not acknowledged\n", capsys.readouterr().err)
+
+
+def test_progress_of_long_reads_and_writes_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown_progress, "_can_draw_over", lambda stream: True)
+
     async def application(cluster: SimCluster) -> None:
         async with cluster.client() as client:
             async with client.buffered_writer(progress=True) as writer:
