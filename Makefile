@@ -26,6 +26,8 @@ define ENVIRONMENT
 @test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "cannot make $(VENV): remove what is there and install the venv module (Debian: python3-venv)"; exit 1; }
 @$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed, $(VENV) has another: remove it"; exit 1; }
 endef
+# what takes minutes tells what it does
+INSTALL_AND_TELL := $(PY) -m pip install --disable-pip-version-check
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 
 # what running it takes; a whole installation brings it along
@@ -38,7 +40,7 @@ $(RUNNABLE): pyproject.toml
 $(STAMP): pyproject.toml
 	$(ENVIRONMENT)
 	@echo "installing everything for work on it into $(VENV): some 70 packages (1 GB), a minute or more the first time"
-	@$(INSTALL) -e '.[test]' || { echo "the installation failed; it needs a package index"; exit 1; }
+	@$(INSTALL_AND_TELL) -e '.[test]' || { echo "the installation failed; it needs a package index"; exit 1; }
 	@touch $@ $(RUNNABLE)
 
 # apart from the rest: nothing that we run needs it
@@ -49,6 +51,7 @@ $(SITE): pyproject.toml
 	@touch $@
 
 setup: $(STAMP) ## make the environment $(VENV)
+	@echo "$(VENV) is ready. Next: . $(VENV)/bin/activate, then ld-dev-cluster up --dir /tmp/ld (make demo shows it at work, make check looks after a change)"
 
 java: ## Java for ZooKeeper's server: installed where that is allowed (Debian as root)
 	@command -v java >/dev/null && exit 0; \
