@@ -15,8 +15,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos linearizability test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

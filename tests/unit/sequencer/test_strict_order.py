@@ -140,7 +140,7 @@ class TestPromise:
     def test_the_attribute_makes_an_epoch_that_keeps_it(self) -> None:
         world = active()
         assert not world.store.metadata[LOG].strict_since
-        world.sequencer.on_attributes(replace(world.sequencer.attributes, strict_order=True))
+        world.sequencer.on_attributes(replace(world.sequencer.attributes, strict_order=True), world.now)
         world.sequencer.reconsider(world.now)
         world.run()
         assert world.store.metadata[LOG].strict_since == world.sequencer.epoch == 2
@@ -150,7 +150,7 @@ class TestPromise:
 
     def test_a_node_that_has_not_heard_of_it_keeps_it_all_the_same(self) -> None:
         world = active(strict())
-        world.sequencer.on_attributes(replace(world.sequencer.attributes, strict_order=False))
+        world.sequencer.on_attributes(replace(world.sequencer.attributes, strict_order=False), world.now)
         world.recoveries.held = True
         world.sequencer.activate(world.now)
         world.run()
