@@ -14,8 +14,8 @@ from client.read.proof import Proof
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.cold.copies import ColdCopy, ColdFile
-from streams.cold.coverage import Stretch, clip, cover
-from streams.cold.delivery import Delivery
+from streams.cold.coverage import CopiedStretch, clip, cover
+from streams.cold.delivery import ColdDelivery
 from streams.cold.entries import UnpackedItem
 from streams.cold.errors import ColdCopyError
 from streams.cold.file_format import FileContent
@@ -100,7 +100,7 @@ class ColdReader(PublicNames):
         self._first_copied = min(copy.first for copy in copies)
         self._until = end
         self._store = store
-        self._delivery = Delivery(self.log, begin)
+        self._delivery = ColdDelivery(self.log, begin)
         self._reading: AsyncGenerator[list[UnpackedItem]] | None = None
         self._items: Iterator[Item] = iter(())
         self._closed = False
@@ -152,7 +152,7 @@ class ColdReader(PublicNames):
             async for items in read_stretch(self._store, stretch, self._missing(stretch)):
                 yield items
 
-    def _missing(self, stretch: Stretch) -> Gap:
+    def _missing(self, stretch: CopiedStretch) -> Gap:
         if stretch.last < self._first_copied:
             return Gap(GapKind.TRIM, stretch.first, stretch.last)
         return Gap(GapKind.DATALOSS, stretch.first, stretch.last, DataLoss(False, ()))
@@ -179,7 +179,7 @@ class ColdReader(PublicNames):
         return LSN(self.proof().last + 1)
 
 
-async def read_stretch(store: ColdStore, stretch: Stretch, missing: Gap) -> AsyncGenerator[list[UnpackedItem]]:
+async def read_stretch(store: ColdStore, stretch: CopiedStretch, missing: Gap) -> AsyncGenerator[list[UnpackedItem]]:
     """What is in a stretch; `missing` when it is in no copy.
 
     Raises:

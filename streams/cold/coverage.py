@@ -12,7 +12,7 @@ from streams.cold.entries import UnpackedEntry, UnpackedItem
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CopiedStretch:
     """A part of a range, and the copy that holds it."""
 
     first: LSN
@@ -22,10 +22,10 @@ class Stretch:
     """None: no copy does."""
 
 
-def cover(copies: Iterable[ColdCopy], first: int, last: int) -> list[Stretch]:
+def cover(copies: Iterable[ColdCopy], first: int, last: int) -> list[CopiedStretch]:
     """Cut [first, last] into stretches, each in one copy or in none. Copies may overlap: what two of them say of an LSN is the same."""
     ordered = sorted(copies, key=lambda copy: (copy.first, copy.last, copy.manifest))
-    stretches: list[Stretch] = []
+    stretches: list[CopiedStretch] = []
     at, index, best = first, 0, None
     while at <= last:
         while index < len(ordered) and ordered[index].first <= at:
@@ -34,10 +34,10 @@ def cover(copies: Iterable[ColdCopy], first: int, last: int) -> list[Stretch]:
             index += 1
         if best is not None and best.last >= at:
             end = min(last, best.last)
-            stretches.append(Stretch(LSN(at), LSN(end), best))
+            stretches.append(CopiedStretch(LSN(at), LSN(end), best))
         else:
             end = last if index == len(ordered) else min(last, ordered[index].first - 1)
-            stretches.append(Stretch(LSN(at), LSN(end), None))
+            stretches.append(CopiedStretch(LSN(at), LSN(end), None))
         at = end + 1
     return stretches
 

@@ -14,7 +14,7 @@ from streams.cold.entries import UnpackedEntry, UnpackedItem
 from streams.cold.errors import damaged
 
 
-class Delivery:
+class ColdDelivery:
     """Entries and gaps in order that wait for the application."""
 
     def __init__(self, log: LogId, first: int) -> None:

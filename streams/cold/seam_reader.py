@@ -19,7 +19,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from streams.cold.cold_reader import read_stretch
 from streams.cold.copies import ColdCopy
 from streams.cold.coverage import cover
-from streams.cold.delivery import Delivery
+from streams.cold.delivery import ColdDelivery
 from streams.cold.entries import UnpackedItem, unpack_entry
 from streams.cold.store import ColdStore
 
@@ -65,7 +65,7 @@ class SeamReader(PublicNames):
         self._client = client
         self._store = store
         self._find_copies = find_copies
-        self._delivery = Delivery(self.log, max(start, LSN.OLDEST))
+        self._delivery = ColdDelivery(self.log, max(start, LSN.OLDEST))
         self._pending: list[UnpackedItem] = []
         """Came from the cluster behind the gap that is read from copies, last first."""
         self._copied: AsyncGenerator[list[UnpackedItem]] | None = None

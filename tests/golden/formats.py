@@ -118,6 +118,7 @@ from storage_node.log_store.rocksdb import families, opening
 from storage_node.log_store.row_values import unpack_integer, unpack_integers, unpack_pairs
 from storage_node.repair.copies import EntriesDigest
 from streams import commands as streams
+from streams.cold.entries import UnpackedEntry
 from streams.state import NamespaceState
 from streams.subscriptions import commands as groups
 from streams.subscriptions.state import SubscriptionsState
@@ -704,6 +705,10 @@ def agreement_cases() -> Iterator[GoldenCase]:
     offset = json.dumps(offset_of({10: LSN, 9: 5})).encode()
     yield GoldenCase(
         "offset in a Spark checkpoint", offset, lambda data: positions_of(json.loads(data)), {"text": offset.decode()}
+    )
+    kept = UnpackedEntry(LSN, 1_700_000_000_000_000, 0, 10, 7, b"x", [b"hello", None], [b"key", None])
+    yield GoldenCase(
+        "digest of an entry in a cold file", kept.digest(9, kept.record_checksums()).to_bytes(4, "big"), None
     )
     yield GoldenCase("instance of a node", b"1700000000000000", lambda data: int(data), written=False)
 

@@ -51,6 +51,7 @@ PACKERS = {
     "logdevice_py/metadata/epoch_metadata.py": "epoch_metadata",
     "logdevice_py/protocol/declare.py": "messages",
     "logdevice_py/protocol/framing.py": "messages",
+    "streams/cold/entries.py": "agreements",
     "streams/subscriptions/commands.py": "subscriptions",
     "streams/subscriptions/member.py": "random ids",
     "streams/subscriptions/state.py": "subscriptions",

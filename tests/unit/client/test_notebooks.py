@@ -190,7 +190,7 @@ def offered(instance: object) -> set[str]:
     return {name for name in dir(instance) if not name.startswith("__")}
 
 
-QUESTIONS = {"data_size", "find_key", "find_time", "head", "is_empty", "tail", "tail_lsn", "trim"}
+QUESTIONS = {"data_size", "find_key", "find_time", "head", "is_empty", "segments", "tail", "tail_lsn", "trim"}
 
 
 def test_completion_offers_public_names_only() -> None:
@@ -203,7 +203,7 @@ def test_completion_offers_public_names_only() -> None:
             reader = client.reader(1, until=await client.tail_lsn(1))
             assert re.fullmatch(r"<Client of cluster simulation: connected to [123] of 3 nodes>", repr(client))
             assert repr(reader) == "<Reader of log 1: not open, until e1n1, next is e0n1>"
-            assert offered(reader) == {"close", "log", "next_lsn", "proof", "read", "waiting_for"}
+            assert offered(reader) == {"close", "ended", "log", "next_lsn", "proof", "read", "waiting_for"}
             assert offered(client) == {
                 *QUESTIONS,
                 "append",

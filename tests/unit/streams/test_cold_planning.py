@@ -24,7 +24,7 @@ from streams.cold.copies import (
 )
 from streams.cold.coverage import clip, cover
 from streams.cold.cutting import CutLimits, RowGroupCutter
-from streams.cold.delivery import Delivery
+from streams.cold.delivery import ColdDelivery
 from streams.cold.entries import UnpackedItem
 from streams.cold.errors import ColdCopyError
 from streams.cold.sweeping import plan_sweep
@@ -149,6 +149,7 @@ def test_cuts_follow_from_the_entries_alone() -> None:
         kinds = [type(each) for each in group]
         assert (Gap, Gap) not in set(pairwise(kinds)), "touching gaps are one"
     flat = [item for group in groups() for item in group]
+    assert len(flat) > 100
     for before, after in pairwise(flat):
         end = before.hi if isinstance(before, Gap) else before.lsn
         assert end + 1 == (after.lo if isinstance(after, Gap) else after.lsn)
@@ -187,7 +188,7 @@ def test_gaps_are_clipped() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_batches_of_any_size_hold_the_same(size: int) -> None:
-    delivery = Delivery(7, 1)
+    delivery = ColdDelivery(7, 1)
     delivery.add(sample())
     whole = RecordBatch(7)
     taken = []
@@ -195,7 +196,7 @@ def test_batches_of_any_size_hold_the_same(size: int) -> None:
         batch = delivery.take(size)
         assert len(batch) <= size
         taken += list(batch)
-    other = Delivery(7, 1)
+    other = ColdDelivery(7, 1)
     other.add(sample())
     whole = other.take(1000)
     assert taken == list(whole)
@@ -203,7 +204,7 @@ def test_batches_of_any_size_hold_the_same(size: int) -> None:
 
 
 def test_what_does_not_follow_is_refused() -> None:
-    delivery = Delivery(7, lsn(3, 1))
+    delivery = ColdDelivery(7, lsn(3, 1))
     with pytest.raises(ColdCopyError, match="follows"):
         delivery.add([entry(lsn(3, 2), b"a")])
 

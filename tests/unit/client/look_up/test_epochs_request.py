@@ -101,7 +101,9 @@ def test_shards_that_say_the_same_and_ones_that_know_less_are_put_together() -> 
 
 def test_the_last_recovery_counts() -> None:
     first, second = {1: summary(3, seal=1)}, {1: summary(4, seal=2)}
-    for known in itertools.permutations((first, second, {})):
+    orders = list(itertools.permutations((first, second, {})))
+    assert len(orders) == 6
+    for known in orders:
         shards = AskedShards(*known)
         assert shards.ask(1, 1).summaries in ({1: summary(4, seal=2)}, {1: summary(3, seal=1)})
     assert AskedShards(first, second, second).ask(1, 1).summaries == second
@@ -165,7 +167,8 @@ class TestSegments:
         end = EpochInProgress(Epoch(2), compose_lsn(Epoch(tail[0]), tail[1]), Timestamp(7), counts)
         segment = end.segment(Lsn(0))
         assert (segment is not None) == there
-        if segment is not None:
+        if there:
+            assert segment is not None
             assert (segment.records, segment.bytes, segment.first_txid, segment.last_txid) == (9, 90, 3, 4)
             assert (segment.state, segment.completed) == (SegmentState.IN_PROGRESS, None)
             assert end.segment(compose_lsn(Epoch(2), 3)) is None, "it is trimmed"

@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
-PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "ldquery", "server")
+PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "streams", "ldquery", "server")
 BY_FILE = {
     "ldquery/ctl/lost_shards.py": "metadata logs",
     "ldquery/comparison.py": "epochs of an older version",
+    "logdevice_py/membership/cluster_view.py": "metadata logs",
     "logdevice_py/metadata/history.py": "metadata logs",
     "logdevice_py/placement/moves.py": "metadata logs",
     "logdevice_py/placement/nodeset.py": "nodesets to come",
     "sequencer/metadata_log.py": "metadata logs",
-    "server/event_log/exclusion.py": "nodesets to come",
     "storage_node/repair/metadata_resync.py": "metadata logs",
     "storage_node/rebuilding/donor.py": "logs of which no survivor knows",
 }

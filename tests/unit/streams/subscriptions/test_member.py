@@ -349,6 +349,7 @@ def test_whatever_happens_in_whatever_order(members: Members, seed: int) -> None
     rng = random.Random(seed)
     names = ["a", "b", "c", "d", "e"]
     greatest: dict[str, int] = {}
+    handed_out = 0
     for _ in range(100):
         what, name = rng.random(), rng.choice(names)
         known = members.machines.get(name)
@@ -369,12 +370,14 @@ def test_whatever_happens_in_whatever_order(members: Members, seed: int) -> None
         for key, machine in members.machines.items():
             for stream, token in machine.held.items():
                 if machine.may_hand_out(stream, token, members.now):
+                    handed_out += 1
                     assert token >= greatest.get(stream, 0), f"{key} hands out {stream} behind a fence"
                     greatest[stream] = token
                     if rng.random() < 0.5:
                         machine.on_handed_out(stream, token, at(rng.randrange(1, 100)))
                     if rng.random() < 0.7:
                         machine.on_done(stream, token, at(100), members.now)
+    assert handed_out
     members.stopped.clear()
     if members.held is not None:
         members.release()
