@@ -34,7 +34,7 @@ _EVERYTHING: Final = (Lsn(1), Lsn((1 << 64) - 3))
 class _Job:
     """A request under way."""
 
-    __slots__ = ("first", "last", "message", "peer", "search", "state")
+    __slots__ = ("first", "last", "lossy", "message", "peer", "search", "state", "through")
 
     def __init__(self, peer: PeerId, message: FindKey, state: LogState, first: Lsn, last: Lsn) -> None:
         self.peer = peer
@@ -42,6 +42,9 @@ class _Job:
         self.state = state
         self.first = first
         self.last = last
+        self.through = known_through(state)
+        """What the answer speaks for. What is released while the search runs was not looked at."""
+        self.lossy = state.dirty_epochs()
         self.search: Search | None = None
 
 
@@ -86,13 +89,12 @@ class LookUpHandler:
             return
         shard.metrics.look_ups += 1
         first = Lsn(max(message.first, state.trim_point + 1, 1))
-        last = Lsn(min(message.last, known_through(state)))
-        job = _Job(peer, message, state, first, last)
-        if first > last:
+        job = _Job(peer, message, state, first, Lsn(min(message.last, known_through(state))))
+        if first > job.last:
             self._found(job, SearchResult(Status.OK, Lsn(first - 1), Lsn(message.last + 1)))
             return
         self._jobs.add(job)
-        shard.reads.read_spans(message.log, first, last, partial(self._on_spans, job))
+        shard.reads.read_spans(message.log, first, job.last, partial(self._on_spans, job))
 
     def _on_spans(self, job: _Job, result: DirectoryResult, now: Micros) -> None:
         if job not in self._jobs:
@@ -132,7 +134,7 @@ class LookUpHandler:
             (found.reached, found.timestamp) if found.reached <= job.last else (message.last + 1, NO_RECORD)
         )
         before = min(max(found.before, state.trim_point), message.last)
-        lossy_first, lossy_last = state.dirty_epochs()
+        lossy_first, lossy_last = job.lossy
         self._shard.out.send(
             job.peer,
             KeyFound(
@@ -143,7 +145,7 @@ class LookUpHandler:
                 before=Lsn(before),
                 reached=Lsn(reached),
                 timestamp=stamp,
-                through=known_through(state),
+                through=job.through,
                 trim_point=state.trim_point,
                 generation=self._shard.generation,
                 lossy_first=lossy_first,

@@ -117,6 +117,26 @@ class TestFinding:
         found = driver.find(when=20_000)
         assert (found.reached, found.through) == (lsn(1, 1001), lsn(1, 199))
 
+    def test_what_is_released_while_the_search_runs_is_not_spoken_for(self, driver: Asked) -> None:
+        """Simulator seed 96000017 in rebuilding mode: a shard said that nothing up to e2n19 is as new, of which it had read none."""
+        driver.put(300, 30_000, released=False)
+        question = FindKey(
+            request_id=9,
+            shard=ME,
+            log=SYNC_LOG,
+            first=Lsn(1),
+            last=lsn(1, 1000),
+            flags=0,
+            timestamp=Timestamp(30_000),
+            key=b"",
+        )
+        driver.sent.clear()
+        driver.turn((CLIENT, question), release(lsn(1, 300), SYNC_LOG))
+        (found,) = [each for peer, each in driver.sent if peer == CLIENT]
+        assert (found.reached, found.through) == (lsn(1, 1001), lsn(1, 199))
+        again = driver.find(when=30_000)
+        assert (again.reached, again.through) == (lsn(1, 300), lsn(1, 300))
+
     def test_what_is_trimmed_is_not_told(self, driver: Asked) -> None:
         driver.turn((CLIENT, Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 10))))
         found = driver.find(when=0)
