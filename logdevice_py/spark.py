@@ -1,4 +1,4 @@
-"""Logs as Spark DataFrames: ``from logdevice_py.spark import register; register(spark)``, then ``spark.read.format("logdevice")``.
+"""Logs and streams as Spark DataFrames: ``from logdevice_py.spark import register; register(spark)``, then ``spark.read.format("logdevice")``.
 
 Where this package is installed for the driver's Python, Spark finds the source by itself.
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from client.spark import source
-from client.spark.source import LogDeviceSource
+from streams.spark.source import LogAndStreamSource as LogDeviceSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from client.guards import Position
+from client.read.arrow_columns import Columns
 from client.read.batch import RecordBatch
 from client.read.items import CorruptRecord, Gap, GapKind, Record, RecordRun
+from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import Timestamp, utc_datetime
 from streams.attributes import TransactionIds
@@ -48,6 +50,17 @@ def txid_of(kind: TransactionIds, key: bytes | None, timestamp: int) -> int | No
     if kind is TransactionIds.TIME:
         return timestamp
     return int.from_bytes(key, "big") if key is not None and len(key) == _TXID_BYTES else None
+
+
+def txids_of(kind: TransactionIds, batch: Columns) -> list[int | None]:
+    """The transaction ids of all records of a batch. One above 2^63 - 1, which no writer of streams gives, is None."""
+    if kind is TransactionIds.TIME:
+        return [run.timestamp for run in batch.runs for _ in range(run.count)]
+    keys = (
+        None if payload is None else key for payload, key in zip(batch.payloads, batch.keys, strict=True)
+    )  # nothing of a corrupt record is to be believed
+    found = (txid_of(kind, key, 0) for key in keys)
+    return [None if txid is None or txid > NUMBER_MAX else txid for txid in found]
 
 
 class StreamBatch:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -90,13 +90,17 @@ def batch_table(batch: Columns, *, include_gaps: bool) -> pa.Table:
 class ArrowColumns:
     """Makes the Arrow batches of one log. All have one schema, made once."""
 
-    def __init__(self, schema: Any, log: int, group: str) -> None:
+    def __init__(
+        self, schema: Any, log: int, group: str, further: Mapping[str, Callable[[Columns], Any]] | None = None
+    ) -> None:
         """
         Args:
             schema: the Arrow schema; its columns are some of the source's.
             log: the id of the log.
             group: the path of its group.
+            further: makes columns that logs do not have, by name; called for the records of each batch if the schema has the column.
         """
+        self._further = further or {}
         self._schema = schema
         self._log = log
         self._group = group
@@ -166,6 +170,7 @@ class ArrowColumns:
                 "key": key,
                 "payload": shown_payload,
                 "record_type": record_type,
+                **{name: partial(column, batch) for name, column in self._further.items()},
             },
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -177,6 +177,12 @@ async def plan(client: Client, options: SourceOptions, restriction: Restriction)
     Raises:
         LogDeviceError: a log does not exist or did not answer.
     """
+    found = await extents(client, options, restriction)
+    return await cuts_of(client, options, {each: group_of(client, each.log) for each in found})
+
+
+async def cuts_of(client: Client, options: SourceOptions, groups: Mapping[Extent, str]) -> list[Cut]:
+    """The partitions of what is to be read, each with the path that its rows name. Empty extents have none."""
     turns = asyncio.Semaphore(_LOGS_AT_ONCE)
     seconds = options.request_timeout_us / 1e6
 
@@ -194,14 +200,13 @@ async def plan(client: Client, options: SourceOptions, restriction: Restriction)
             )
         return ()
 
-    wanted = [each for each in await extents(client, options, restriction) if each.lo <= each.hi]
+    wanted = [each for each in groups if each.lo <= each.hi]
     sizes = await asyncio.gather(*map(size, wanted))
     most, least = options.partition_bytes_max, options.min_partitions
     share = share_of([each or 0 for each in sizes], bytes_max=most, partitions_min=least)
     found = await asyncio.gather(*map(segments, wanted, sizes))
     ranges = [
-        LogRange(each.log, group_of(client, each.log), each.lo, each.hi, parts)
-        for each, parts in zip(wanted, found, strict=True)
+        LogRange(each.log, groups[each], each.lo, each.hi, parts) for each, parts in zip(wanted, found, strict=True)
     ]
     return cut(ranges, bytes_max=most, partitions_min=least)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from client.spark.planning import Restriction
     from client.spark.ranges import Cut
+    from client.spark.task import TaskOptions
 
 
 class LogPartition(InputPartition):
@@ -28,25 +29,28 @@ class LogPartition(InputPartition):
         """The text of the cluster file when the plan was made."""
 
 
+def task_options(partition: LogPartition, options: SourceOptions) -> TaskOptions:
+    """What a task needs to know besides its range."""
+    from client.spark.task import TaskOptions
+
+    return TaskOptions(
+        cluster=partition.cluster,
+        on_gap=options.on_gap,
+        include_gaps=options.include_gaps,
+        include_proof=options.include_proof,
+        read_timeout_us=options.read_timeout_us,
+    )
+
+
 def read_partition(partition: InputPartition, options: SourceOptions, schema: StructType) -> Iterator[Any]:
     """The Arrow batches of a task."""
     check_packages()
     from client.spark.schema import arrow_schema
-    from client.spark.task import TaskOptions, read_range
+    from client.spark.task import read_range
 
     if not isinstance(partition, LogPartition):
         return iter(())  # Spark's stand-in for a plan without partitions
-    return read_range(
-        partition.value,
-        arrow_schema(schema),
-        TaskOptions(
-            cluster=partition.cluster,
-            on_gap=options.on_gap,
-            include_gaps=options.include_gaps,
-            include_proof=options.include_proof,
-            read_timeout_us=options.read_timeout_us,
-        ),
-    )
+    return read_range(partition.value, arrow_schema(schema), task_options(partition, options))
 
 
 class LogDeviceReader(DataSourceReader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -59,13 +60,13 @@ _MARK: Final[dict[str, tuple[DataType, bool]]] = {
 _OF_EVERY_ROW: Final = frozenset({"log_id", "log_group"})
 
 
-def source_schema(options: SourceOptions) -> StructType:
-    """The columns that a source with these options has.
+def source_schema(options: SourceOptions, further: Sequence[StructField] = ()) -> StructType:
+    """The columns that a source with these options has; `further` ones follow those of logs.
 
     Raises:
         LogDeviceError: INVALID_PARAM: one that is chosen does not exist, or has to be among them.
     """
-    every = _every_column(options)
+    every = StructType([*_every_column(options), *further])
     if options.columns is None:
         return every
     for name in options.columns:
@@ -106,13 +107,13 @@ def _refuse_unmarked(chosen: StructType, options: SourceOptions) -> None:
         raise refusal("includeProof asks for proofs: choose the column proof, which holds them")
 
 
-def chosen_schema(wanted: StructType, options: SourceOptions) -> StructType:
+def chosen_schema(wanted: StructType, options: SourceOptions, further: Sequence[StructField] = ()) -> StructType:
     """A schema that the user gave: some of the columns, with their types.
 
     Raises:
         LogDeviceError: INVALID_PARAM.
     """
-    have = source_schema(options)
+    have = source_schema(options, further)
     for field in wanted:
         _refuse_unknown(field.name, have)
         own = have[field.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -55,8 +55,21 @@ def range_text(cut: Cut) -> str:
     return f"log {cut.log} ({cut.group}), {format_lsn(cut.lo)} to {format_lsn(cut.hi)}"
 
 
-def read_range(cut: Cut, schema: Any, options: TaskOptions) -> Iterator[Any]:
+def read_range(
+    cut: Cut,
+    schema: Any,
+    options: TaskOptions,
+    columns: ArrowColumns | None = None,
+    chosen: Callable[[RecordBatch], RecordBatch] | None = None,
+) -> Iterator[Any]:
     """The Arrow batches of a range, in log order.
+
+    Args:
+        cut: the range.
+        schema: of the Arrow batches.
+        options: of the task.
+        columns: make them; None: those of a log.
+        chosen: the records of a batch that become rows; None: all of them.
 
     It ends only when every LSN of the range was a record or an explained gap; otherwise it raises.
 
@@ -65,7 +78,7 @@ def read_range(cut: Cut, schema: Any, options: TaskOptions) -> Iterator[Any]:
             read timeout; the text says what is waited for), NOTFOUND.
     """
     client = client_for(options.cluster)
-    columns = ArrowColumns(schema, cut.log, cut.group)
+    columns = columns or ArrowColumns(schema, cut.log, cut.group)
     missing = _Missing()
     reader = client.run(lambda inner: _open(inner, cut))
     try:
@@ -73,8 +86,9 @@ def read_range(cut: Cut, schema: Any, options: TaskOptions) -> Iterator[Any]:
         while batch := client.run(partial(_read, reader, cut, options, records)):
             records = _next_records(batch, records)
             told = [gap for gap in batch.gaps if _judge(gap, cut, options, missing)]
-            if len(batch):
-                yield columns.records(batch)
+            rows = batch if chosen is None else chosen(batch)
+            if len(rows):
+                yield columns.records(rows)
             if told:
                 yield columns.gaps(told)
         proof = client.run(lambda inner: _proof(reader))

@@ -1,0 +1,1 @@
+"""Streams as Spark DataFrames: ``format("logdevice").load("stream:/streams/orders")``."""

@@ -1,0 +1,89 @@
+"""Batch reading of a stream: the plan on the driver, a range of the stream's log on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import LongType, StructField
+
+from client.spark.packages import check_packages
+from client.spark.plain_errors import told_plainly
+from client.spark.reader import LogPartition, task_options
+from streams.spark.options import StreamOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from client.read.arrow_columns import Columns
+    from client.spark.ranges import Cut
+    from streams.attributes import TransactionIds
+    from streams.spark.planning import StreamRange
+
+TXID: Final = StructField("txid", LongType(), True)
+"""The transaction id of a record; null: it was written to the stream's log without one."""
+
+
+class StreamPartition(LogPartition):
+    """One task's range of a stream's log, and where the rows begin and end in it."""
+
+    def __init__(self, cut: Cut, cluster: str, within: StreamRange) -> None:
+        super().__init__(cut, cluster)
+        self.within = within
+
+
+class StreamTableReader(DataSourceReader):
+    """Of one DataFrame. Spark plans a DataFrame once, so all its actions see the same end of the stream."""
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    @told_plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan, with the stream's log, its first record and its end fixed."""
+        from client.spark.connection import cluster_text
+        from client.sync import SyncClient
+        from logdevice_py.config.parse import load_cluster
+        from streams.spark.planning import stream_plan
+
+        text = cluster_text(self._options.source.cluster)
+        with SyncClient(load_cluster(text), name="spark planning") as client:
+            plan = client.run(lambda inner: stream_plan(inner, self._options))
+        return [StreamPartition(cut, text, plan.range) for cut in plan.cuts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """A function of the partition alone: a task that is tried again gives the same rows."""
+        check_packages()
+        if not isinstance(partition, StreamPartition):
+            return iter(())  # Spark's stand-in for a plan without partitions
+        return self._rows(partition)
+
+    def _rows(self, partition: StreamPartition) -> Iterator[Any]:
+        from client.read.arrow_columns import ArrowColumns
+        from client.spark.connection import client_for
+        from client.spark.schema import arrow_schema
+        from client.spark.task import read_range
+        from streams.records import within
+
+        found, cut = partition.within, partition.value
+        timeout = self._options.source.request_timeout_us / 1e6
+        # a client that was opened for an earlier task may not know the log yet
+        client_for(partition.cluster).run(lambda inner: inner.get_log_group(found.log, timeout=timeout))
+        schema = arrow_schema(self._schema)
+        columns = ArrowColumns(schema, cut.log, cut.group, {TXID.name: partial(txid_column, found.kind)})
+        options = task_options(partition, self._options.source)
+        return read_range(
+            cut, schema, options, columns, lambda batch: within(batch, first=found.first, until=found.until)
+        )
+
+
+def txid_column(kind: TransactionIds, batch: Columns) -> Any:
+    """The transaction id of each record of a batch; those that no BIGINT holds are none."""
+    import pyarrow as pa
+
+    from streams.records import txids_of
+
+    return pa.array(txids_of(kind, batch), pa.int64())
