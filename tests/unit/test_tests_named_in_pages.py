@@ -1,0 +1,59 @@
+"""Pages that name the tests which show something name tests that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+DOCS = TESTS.parent / "docs"
+NAMED = re.compile(r"`((?:[a-z_]+/)+test_\w+\.py)(?:::(\w+))?`")
+PAGES = ["defects.md", "distributedlog.md"]
+
+
+@cache
+def names_in(path: str) -> frozenset[str]:
+    """The names of all tests in a file; empty: there is no such file."""
+    file = TESTS / path
+    if not file.is_file():
+        return frozenset()
+    nodes = ast.walk(ast.parse(file.read_text()))
+    functions = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(name for name in functions if name.startswith("test_"))
+
+
+def missing(text: str) -> list[str]:
+    """What is named and does not exist."""
+    return [
+        f"{path}::{test}" if test else path
+        for path, test in NAMED.findall(text)
+        if not names_in(path) or (test and test not in names_in(path))
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tests_that_a_page_names_exist(page: str) -> None:
+    text = (DOCS / page).read_text()
+    assert len(NAMED.findall(text)) > 50, "names are found"
+    assert missing(text) == []
+
+
+def test_each_statement_has_a_test_or_says_that_it_has_none() -> None:
+    text = (DOCS / "distributedlog.md").read_text()
+    rows = [
+        row.split(" | ") for row in re.findall(r"^\| (.*) \|$", text.partition("\n## Same job")[0], flags=re.MULTILINE)
+    ]
+    statements = [row for row in rows if row[0] != "DistributedLog says"]
+    assert len(statements) > 60
+    assert {len(row) for row in statements} == {3}
+    assert [row[0] for row in statements if not NAMED.search(row[2]) and "not shown" not in row[2]] == []
+
+
+def test_what_does_not_exist_is_noticed() -> None:
+    named = "`unit/test_tests_named_in_pages.py::test_what_does_not_exist_is_noticed` `unit/test_none.py` "
+    named += "`unit/test_tests_named_in_pages.py::test_none`"
+    assert missing(named) == ["unit/test_none.py", "unit/test_tests_named_in_pages.py::test_none"]
