@@ -339,8 +339,8 @@ class AppendPath:
             sequencer.held = []
         sequencer.held.append((peer, append))
 
-    def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
-        """It is known what the LSNs of earlier epochs hold."""
+    def take_held(self, sequencer: Sequencer, now: Micros) -> None:
+        """It is known how the earlier epochs ended, perhaps also what their LSNs hold."""
         held, sequencer.held = sequencer.held or [], None
         for peer, append in held:
             self._context.metrics.bytes_buffered -= len(append.payload)

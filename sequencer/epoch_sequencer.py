@@ -182,6 +182,11 @@ class EpochSequencer:
         return self.owner.last_released
 
     @property
+    def is_whole(self) -> bool:
+        """Everything that has an LSN is fully replicated: recovery, whoever does it, finds exactly that."""
+        return self.lng == self.next_esn - 1
+
+    @property
     def in_flight(self) -> int:
         """Entries that are not reaped."""
         return len(self._window) if self._window is not None else 0

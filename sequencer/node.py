@@ -361,9 +361,13 @@ class SequencerNode:
         if sequencer.watched:
             self._seq_states.on_epoch_taken(sequencer, token)
 
+    def on_tail_known(self, sequencer: Sequencer, now: Micros) -> None:
+        """The end of a guarded log is known."""
+        self._appends.take_held(sequencer, now)
+
     def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
         """Earlier epochs are recovered."""
-        self._appends.on_recovered(sequencer, now)
+        self._appends.take_held(sequencer, now)
 
     def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
         """What waits for the log waits in vain."""

@@ -68,6 +68,9 @@ class SequencerHooks(Protocol):
     def on_active(self, sequencer: Sequencer, token: int, now: Micros) -> None:
         """There is a current epoch that was not there before. `token`: of the request to the epoch store that took it."""
 
+    def on_tail_known(self, sequencer: Sequencer, now: Micros) -> None:
+        """The end of a guarded log is known before the earlier epochs are recovered."""
+
     def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
         """All earlier epochs are recovered."""
 
@@ -88,6 +91,7 @@ class Sequencer:
         "_activation_limit",
         "_drained",
         "_hooks",
+        "_tail_of_draining",
         "activation",
         "attributes",
         "buffer",
@@ -152,7 +156,9 @@ class Sequencer:
         self.guarded = False
         """The entries of the current epoch carry a tail state."""
         self.tail: Tail | None = None
-        """The end of a guarded log; None: it is not known before the earlier epochs are recovered."""
+        """The end of a guarded log; None: it is not known yet."""
+        self._tail_of_draining: Tail | None = None
+        """The end as the draining epoch leaves it, if all that has an LSN there is stored, and no other node had an epoch since."""
         self.withheld = NOTHING_WITHHELD
         """Of a log with strict order."""
         self.watched = False
@@ -268,6 +274,8 @@ class Sequencer:
         self._become(SequencerPhase.ACTIVE)
         self.preempted_by = NO_NODE
         self.recovered = None
+        follows = old is not None and epoch == old.epoch + 1
+        self._tail_of_draining = self.tail if self.guarded and follows else None
         self.tail = None
         self.metadata_upkeep.stop(now)
         self.context.recoveries.supersede(self.log, now)
@@ -356,7 +364,7 @@ class Sequencer:
         self._become(SequencerPhase.UNAVAILABLE)
         self._stop_rolling(now)
         current.destroy(NO_NODE, now)
-        self.current = self.metadata = self.recovered = self.tail = None
+        self.current = self.metadata = self.recovered = self.tail = self._tail_of_draining = None
         self._drained = True
         self._hooks.on_unavailable(self, Status.NOSEQUENCER, now)
         self._hooks.on_changed(self, now)
@@ -388,10 +396,21 @@ class Sequencer:
         if epoch is self.draining:
             self.draining = None
             self._start_recovery(now)
+            self._go_on_behind(epoch, now)
+
+    def _go_on_behind(self, epoch: EpochSequencer, now: Micros) -> None:
+        """A guarded log goes on at once behind an epoch of this node of which everything is stored: recovery cannot find another end."""
+        tail, self._tail_of_draining = self._tail_of_draining, None
+        if tail is None or self.tail is not None or self.state is not _ACTIVE or not epoch.is_whole:
+            return
+        marks.hit("tail_goes_on")
+        self.tail = tail
+        self._hooks.on_tail_known(self, now)
 
     def _on_drain_timeout(self, epoch: Epoch, now: Micros) -> None:
         if self.epoch == epoch and not self._drained:
             marks.hit("drain_timeout")
+            self._tail_of_draining = None
             self._start_recovery(now)
 
     def _start_recovery(self, now: Micros) -> None:
@@ -429,7 +448,7 @@ class Sequencer:
         if result.tail is not None:
             self.tail_lsn, self.tail_timestamp = result.tail.lsn, result.tail.timestamp
             self.last_timestamp = max(self.last_timestamp, result.tail.timestamp)
-        if self.guarded:
+        if self.guarded and self.tail is None:
             self.tail = Tail(result.tail)
         if self.draining is not None:
             self.draining.destroy(self.context.node, now)

@@ -15,11 +15,13 @@ from sequencer.tail import Tail
 from tests.simulation.guards import guarded_appends
 
 CLUSTER: dict[str, Any] = {"nodes": 5, "replicate": "node:3", "virtual_seconds": 1200}
+ROLLING: dict[str, Any] = {"attributes": {"roll_every": "400ms", "sequencer_batching": False}}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_rules_hold_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
-    told = simulate(guarded_appends, seed=seed, faults="all", **CLUSTER)
+@pytest.mark.parametrize("rolls", [False, True])
+def test_the_rules_hold_whatever_breaks(simulate: Callable[..., Any], seed: int, rolls: bool) -> None:
+    told = simulate(guarded_appends, seed=seed, faults="all", **CLUSTER, **(ROLLING if rolls else {}))
     assert told.outcomes["OK"] > 100, told.outcomes
     assert told.outcomes["CONFLICT"] > 5, told.outcomes
     assert told.outcomes["ENDED"] > 5, told.outcomes
@@ -49,6 +51,19 @@ def _impatient(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AppendPath, "_wait_for_tail", wait)
 
 
+def _undrained(patch: pytest.MonkeyPatch) -> None:
+    """A new epoch goes on behind the one before although something of that is not stored."""
+    take = Sequencer.on_epoch_taken
+
+    def taken(self: Sequencer, metadata: Any, token: int, now: Any) -> None:
+        take(self, metadata, token, now)
+        if self.tail is None and self._tail_of_draining is not None:
+            self.tail = self._tail_of_draining
+            self._hooks.on_tail_known(self, now)
+
+    patch.setattr(Sequencer, "on_epoch_taken", taken)
+
+
 def _lenient(status: str) -> Callable[[pytest.MonkeyPatch], None]:
     """A guard of one kind is not looked at."""
 
@@ -65,6 +80,7 @@ def _lenient(status: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
+    ("an epoch goes on behind what is not stored", _undrained, "rule [25]"),
     ("the state is forgotten with the sequencer", _forgotten, "rule [134]"),
     ("a new epoch does not wait", _impatient, "rule [12345]"),
     ("expectations are not compared", _lenient("CONFLICT"), "rule [25]"),
@@ -82,7 +98,7 @@ def test_each_rule_that_is_left_out_is_noticed(
     seen = []
     for seed in range(40):
         try:
-            simulate(guarded_appends, seed=seed, faults="all", **CLUSTER)
+            simulate(guarded_appends, seed=seed, faults="all", **CLUSTER, **(ROLLING if seed % 2 else {}))
         except SimulationFailed as error:
             seen.append(str(error))
             if "AssertionError: rule" in str(error):

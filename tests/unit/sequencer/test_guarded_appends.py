@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,13 @@ def guarded(world: World | None = None) -> World:
     assert world.answer_to(first).status is Status.OK
     assert world.store.metadata[LOG].guarded_since == 1
     return world
+
+
+def get_epoch_anew(world: World) -> None:
+    """The node gives the log up and takes it again: it does not go on behind the epoch that it had."""
+    assert world.sequencer.deactivate(world.now)
+    world.sequencer.activate(world.now)
+    world.run()
 
 
 def outcome(world: World, request: int) -> tuple[Status, bool]:
@@ -96,8 +104,7 @@ class TestWaiting:
         world.recoveries.held = True
         requests = [world.guarded_append(expect=(0, 0))]
         world.run()
-        world.sequencer.activate(world.now)
-        world.run()
+        get_epoch_anew(world)
         assert world.sequencer.epoch == 2
         requests += [world.append(b"plain"), world.stream_append(1, epoch=2, resume=True)]
         world.run()
@@ -113,8 +120,7 @@ class TestWaiting:
         world.recoveries.held = True
         world.guarded_append(expect=(0, 0))
         world.run()
-        world.sequencer.activate(world.now)
-        world.run()
+        get_epoch_anew(world)
         requests = [world.append() for _ in range(3)]
         world.run()
         assert outcome(world, requests[2]) == (Status.SEQNOBUFS, True)
@@ -133,6 +139,107 @@ class TestWaiting:
         world.run(2_000_000)
         assert world.sequencer.epoch == 2
         assert (world.answer_to(plain).status, world.answer_to(plain).there) == (Status.FENCED, 5)
+
+
+class TestGoingOn:
+    """Behind an epoch of the same node of which all is stored, nothing waits for its recovery."""
+
+    def _rolled(self, world: World) -> None:
+        world.recoveries.held = True
+        world.node.context.recoveries = world.recoveries
+        world.sequencer.activate(world.now)
+        world.run()
+        assert world.sequencer.epoch == 2
+
+    def test_appends_are_judged_at_once(self) -> None:
+        world = guarded()
+        assert now(world, token=5, guards=RAISE).status is Status.OK
+        last = now(world, token=5, transaction=7)
+        self._rolled(world)
+        assert world.sequencer.recovered is None
+        lower, low = now(world, token=4), now(world, token=5, transaction=6)
+        assert (lower.status, lower.there) == (Status.FENCED, 5)
+        assert (low.status, low.there) == (Status.TRANSACTION_ID_TOO_LOW, 7)
+        first = now(world, b"next", token=5, expect=position(last))
+        assert (first.status, position(first)) == (Status.OK, (compose_lsn(2, 1), 0))
+        header, _ = world.entries()[compose_lsn(2, 1)]
+        assert parse_extensions(header.extensions).tail == TailState(7, 5)
+
+    def test_recovery_does_not_set_the_state_back(self) -> None:
+        world = guarded()
+        self._rolled(world)
+        assert now(world, token=5, guards=RAISE).status is Status.OK
+        world.recoveries.finish(LOG, world.now, tail=TailRecord(Lsn(compose_lsn(1, 1)), Timestamp(5), 1, TailState()))
+        world.run()
+        assert now(world, token=4).status is Status.FENCED
+        assert now(world, token=5, expect=(compose_lsn(2, 1), 0)).status is Status.OK
+
+    def test_a_conditional_append_of_the_epoch_before_is_known_when_it_is_repeated(self) -> None:
+        world = guarded()
+        first = now(world, expect=(compose_lsn(1, 1), 0), append_id=77)
+        self._rolled(world)
+        again = now(world, expect=(compose_lsn(1, 1), 0), append_id=77)
+        assert (again.status, position(again)) == (Status.OK, position(first))
+
+    def test_they_wait_until_the_rest_of_the_epoch_before_is_stored(self) -> None:
+        world = guarded()
+        slow: list[Store] = []
+        world.answer = lambda store: slow.append(store) if store.lsn == compose_lsn(1, 2) else Status.OK  # type: ignore[func-returns-value]
+        last = world.append(b"slow")
+        world.run()
+        self._rolled(world)
+        request = world.guarded_append(expect=(compose_lsn(1, 2), 0))
+        world.run()
+        assert not world.is_answered(request)
+        for store in slow:
+            world.reply(store)
+        world.run()
+        assert world.answer_to(last).status is world.answer_to(request).status is Status.OK
+        assert world.sequencer.recovered is None
+
+    @pytest.mark.parametrize("stored_late", [False, True])
+    def test_they_wait_for_recovery_when_something_of_it_is_not_stored_in_time(self, stored_late: bool) -> None:
+        world = guarded()
+        slow: list[Store] = []
+        world.answer = lambda store: slow.append(store) if store.lsn == compose_lsn(1, 2) else Status.OK  # type: ignore[func-returns-value]
+        world.append(b"slow")
+        world.run()
+        self._rolled(world)
+        request = world.guarded_append(expect=(compose_lsn(1, 1), 0))
+        world.run(world.node.context.settings.epoch_draining_timeout_us + 1)
+        if stored_late:  # recovery may have decided already
+            for store in slow:
+                world.reply(store)
+            world.run()
+        assert not world.is_answered(request)
+        world.recoveries.finish(LOG, world.now, tail=TailRecord(Lsn(compose_lsn(1, 1)), Timestamp(5), 1, TailState()))
+        world.run()
+        assert world.answer_to(request).status is Status.OK
+
+    def test_they_wait_for_recovery_when_another_node_had_an_epoch_between(self) -> None:
+        world = guarded()
+        before = world.sequencer.current
+        world.recoveries.held = True
+        world.node.context.recoveries = world.recoveries
+        metadata = replace(world.store.metadata[LOG], epoch=Epoch(4))
+        world.sequencer.on_epoch_taken(metadata, 0, world.now)
+        assert before is not world.sequencer.current
+        request = world.guarded_append(expect=(compose_lsn(1, 1), 0))
+        world.run()
+        assert world.sequencer.epoch == 3
+        assert not world.is_answered(request)
+
+    def test_nor_do_they_go_on_where_the_state_was_not_known(self) -> None:
+        world = guarded()
+        world.recoveries.held = True
+        world.node.context.recoveries = world.recoveries
+        get_epoch_anew(world)
+        epoch = world.sequencer.epoch
+        request = world.guarded_append(expect=(compose_lsn(1, 1), 0))
+        world.sequencer.activate(world.now)
+        world.run()
+        assert (epoch, world.sequencer.epoch) == (2, 3)
+        assert not world.is_answered(request)
 
 
 class TestGuards:
@@ -339,8 +446,7 @@ class TestRepetition:
         world.recoveries.held = True
         world.guarded_append(expect=(0, 0))
         world.run()
-        world.sequencer.activate(world.now)
-        world.run()
+        get_epoch_anew(world)
         stored = world.guarded_append(expect=(compose_lsn(1, 1), 0), previous_lsn=compose_lsn(1, 2))
         holed = world.guarded_append(expect=(compose_lsn(1, 2), 0), previous_lsn=compose_lsn(1, 3))
         conflict = world.guarded_append(expect=(compose_lsn(1, 1), 0), previous_lsn=compose_lsn(1, 4))
@@ -408,8 +514,7 @@ class TestRecovery:
         world = guarded()
         world.recoveries.held = True
         world.node.context.recoveries = world.recoveries
-        world.sequencer.activate(world.now)
-        world.run()
+        get_epoch_anew(world)
         tail = TailRecord(Lsn(compose_lsn(1, 1)), Timestamp(5), 1, TailState(4, 3, int(TailFlags.LOST)))
         world.recoveries.finish(LOG, world.now, tail=tail)
         world.run()
