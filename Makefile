@@ -88,8 +88,8 @@ conformance: $(STAMP)
 simulation: $(STAMP)
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history tests/stories
 
-sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
-	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
+sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
 
 fuzz: $(STAMP) ## feed decoders what no encoder makes, led by coverage: SECONDS=n for all TARGETs together, TARGET=name for one of them; corpus and findings stay in .fuzz
 	@$(PY) -c 'import atheris' 2>/dev/null || $(INSTALL) -e '.[test,fuzz]' || { echo "atheris cannot be installed: it has wheels for Linux on x86-64"; exit 1; }

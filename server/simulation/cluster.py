@@ -404,11 +404,15 @@ def _report(name: str, seed: int, arguments: Mapping[str, Any], cluster: SimClus
     return "\n".join(lines)
 
 
+def usual_faults() -> list[str]:
+    """The kinds of faults of which "all" takes some: those that applications can have and that are over soon."""
+    return [kind.name for kind in CATALOG.values() if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes]
+
+
 def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:
     """A few kinds a run, so that each run is bad in its own way: one with all of them hardly gets anywhere."""
     if faults == "all":
-        usable = [kind.name for kind in CATALOG.values() if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes]
-        return rng.sample(usable, rng.randrange(1, 8))
+        return rng.sample(usual_faults(), rng.randrange(1, 8))
     wanted = [faults] if isinstance(faults, str) else list(faults)
     usable = [name for name in CATALOG if name not in _NOT_FOR_APPLICATIONS]
     for name in wanted:

@@ -11,6 +11,7 @@ from server.simulation.faults.attacks import ATTACKS
 from tests.simulation.campaign import fault_lines
 from tests.simulation.campaign_run import run_campaign
 from tests.simulation.command_line import Arguments, CommandLine, Kind
+from tests.simulation.features import FeatureFailure, run_features
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.operators import kinds_of_faults
 from tests.simulation.run import Failure, planned_faults, run_seed
@@ -37,6 +38,8 @@ def main() -> int:
 
 def _replay(arguments: Arguments, command_line: CommandLine) -> int:
     seed = arguments.seed
+    if arguments.mode is RunMode.FEATURES:
+        return _replay_features(arguments)
     disabled = _left_out(arguments, command_line)
     try:
         outcome = run_seed(seed, echo=print if arguments.trace else None, disabled=disabled, mode=arguments.mode)
@@ -51,6 +54,21 @@ def _replay(arguments: Arguments, command_line: CommandLine) -> int:
         return 1
     print(outcome.scenario)
     print(f"{outcome.acknowledged} acknowledged, {outcome.lost} declared lost, {outcome.epochs} epochs")
+    print("faults caused: " + (", ".join(f"{count} {kind}" for kind, count in outcome.caused.items()) or "none"))
+    print(f"seed {seed} hash {outcome.digest}")
+    return 0
+
+
+def _replay_features(arguments: Arguments) -> int:
+    seed, replay = arguments.seed, RunMode.FEATURES.replay(arguments.seed)
+    try:
+        outcome = run_features(seed, echo=print if arguments.trace else None, replay=replay)
+    except FeatureFailure as failure:
+        print("".join(traceback.format_exception(failure.__cause__)))
+        print(failure)
+        return 1
+    print(outcome.plan)
+    print(f"{outcome.epochs} epochs of one log at most")
     print("faults caused: " + (", ".join(f"{count} {kind}" for kind, count in outcome.caused.items()) or "none"))
     print(f"seed {seed} hash {outcome.digest}")
     return 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from logdevice_py import START, Client, GuardError, LogDeviceError, Record, SimCluster
 
-SHARED, CHAIN = 1, 2
+SHARED, CHAIN = 5, 6
 """Logs: of batches and other records, of batches that expect their predecessor."""
 EPISODES = 25
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tests.simulation.campaign import Campaign, InOrder, NoCampaignError, fault_lines
 from tests.simulation.command_line import Arguments
+from tests.simulation.features import FEATURES, kinds_for_applications
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.operators import kinds_of_faults
 from tests.simulation.report_file import ReportFiles, why_not_writable
-from tests.simulation.run_mode import campaign_mode
 from tests.simulation.search import ROOT, SOURCES, SeedResult, declared_marks
 from tests.simulation.seed_loop import run_all
 from tests.simulation.shrinking import shrink
@@ -46,7 +46,7 @@ def run_campaign(arguments: Arguments) -> int:
         range(campaign.next_seed, campaign.first + campaign.runs),
         add,
         arguments,
-        mode=campaign_mode,
+        mode=campaign.mode,
         keep_going=campaign.keep_going,
         already=campaign.counted,
     )
@@ -55,7 +55,7 @@ def run_campaign(arguments: Arguments) -> int:
     if path is not None:
         files.write(campaign.texts(path))
     if ending.failed is not None and not ending.interrupted:
-        shrink(ending.failed.seed, campaign_mode(ending.failed.seed), arguments.shrink_seconds)
+        shrink(ending.failed.seed, campaign.mode(ending.failed.seed), arguments.shrink_seconds)
     _print_campaign(campaign)
     return ending.status(good=not campaign.shortfalls() and files.up_to_date)
 
@@ -82,8 +82,11 @@ def _begun(arguments: Arguments) -> Campaign:
         command="python -m tests.simulation " + shlex.join(sys.argv[1:]),
         first=arguments.seed,
         runs=arguments.runs,
-        marks=sorted(set(declared_marks()) - set(MARKS_ELSEWHERE)),
-        kinds=kinds_of_faults(),
+        marks=[f"application {name}" for name in FEATURES]
+        if arguments.features
+        else sorted(set(declared_marks()) - set(MARKS_ELSEWHERE)),
+        kinds=kinds_for_applications() if arguments.features else kinds_of_faults(),
+        features=arguments.features,
     )
 
 

@@ -23,12 +23,12 @@ class Kind(Enum):
 
 
 _EVERY_KIND = frozenset({"tail"})
-_MODE = frozenset({"loss", "rebuild"})
+_MODE = frozenset({"loss", "rebuild", "features"})
 _MANY_SEEDS = frozenset({"jobs", "keep_going", "shrink_seconds"})
 _TAKES = {
     Kind.REPLAY: _EVERY_KIND | _MODE | {"seed", "trace", "only", "without"},
     Kind.SEARCH: _EVERY_KIND | _MODE | _MANY_SEEDS | {"seed", "runs", "marks"},
-    Kind.CAMPAIGN: _EVERY_KIND | _MANY_SEEDS | {"seed", "runs", "campaign", "report"},
+    Kind.CAMPAIGN: _EVERY_KIND | _MANY_SEEDS | {"seed", "runs", "campaign", "report", "features"},
     Kind.RESUMED: _EVERY_KIND | _MANY_SEEDS | {"campaign", "resume"},
 }
 
@@ -41,6 +41,7 @@ class Arguments:
     runs: int = 1
     loss: bool = False
     rebuild: bool = False
+    features: bool = False
     trace: bool = False
     without: frozenset[int] | None = None
     only: frozenset[int] | None = None
@@ -57,6 +58,8 @@ class Arguments:
     @property
     def mode(self) -> RunMode:
         """Of the seeds, unless a campaign chooses."""
+        if self.features:
+            return RunMode.FEATURES
         return RunMode.LOSS if self.loss else RunMode.REBUILDING if self.rebuild else RunMode.USUAL
 
 
@@ -72,6 +75,8 @@ class CommandLine:
         kind = _kind(given)
         if kind is None:
             self.refuse("a campaign takes --campaign and --runs (RUNS=n CAMPAIGN=1), or --resume (RESUME=file)")
+        if "features" in given and (left_out := given.keys() & {"only", "without"}):
+            self.refuse(f"--{left_out.pop()}: not with --features, whose applications choose when faults end")
         useless = [f"--{name.replace('_', '-')}" for name in given if name not in _TAKES[kind]]
         if useless:
             self.refuse(f"{', '.join(useless)}: not with {kind.value}")
@@ -144,6 +149,11 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
         "--rebuild",
         action="store_true",
         help="lose nodes for good and empty others: what they held must be stored again",
+    )
+    mode.add_argument(
+        "--features",
+        action="store_true",
+        help="run applications of guards, batches, strict order, segments, groups, replicas, streams and the log tree",
     )
     parser.add_argument("--trace", action="store_true", help="print every event of the one seed as it happens")
     faults = parser.add_mutually_exclusive_group()

@@ -15,6 +15,8 @@ class RunMode(Enum):
     """More than it tolerates: every loss is declared."""
     REBUILDING = "REBUILD=1"
     """Nodes are lost for good or emptied: what they held is stored again elsewhere, and nothing is lost."""
+    FEATURES = "FEATURES=1"
+    """Applications of later features instead of the swarm's own: see `features.py`. Nothing is lost."""
 
     def replay(self, seed: int, *, only: Collection[int] | None = None, without: Collection[int] = ()) -> str:
         """The command that runs the seed again.

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from server.simulation.faults.nemesis import PlannedFault
+from tests.simulation.features import FeatureFailure, run_features
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.run_mode import RunMode
 from tests.simulation.workers import worker_pool
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "ldquery", "server")
+SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "streams", "epoch_store", "ldquery", "server")
 """Packages of which the simulator runs something."""
 _NOT_SIMULATED = ("epoch_store/zookeeper.py", "epoch_store/sqlite.py")
 """The simulator has an epoch store of its own."""
@@ -52,6 +53,8 @@ class SeedResult:
 def run_one(seed: int, mode: RunMode, tail: int) -> SeedResult:
     """Run a seed, and put what came of it into a result."""
     began = time.process_time()
+    if mode is RunMode.FEATURES:
+        return _run_features(seed, began)
     try:
         outcome = run_seed(seed, mode=mode)
     except Failure as failure:
@@ -86,6 +89,33 @@ def run_one(seed: int, mode: RunMode, tail: int) -> SeedResult:
         caused=outcome.caused,
         effects=outcome.effects,
         marks=outcome.marks,
+    )
+
+
+def _run_features(seed: int, began: float) -> SeedResult:
+    try:
+        outcome = run_features(seed, replay=RunMode.FEATURES.replay(seed))
+    except FeatureFailure as failure:
+        cause = failure.__cause__
+        trace = "".join(traceback.format_exception(cause))
+        return SeedResult(
+            seed,
+            str(failure),
+            time.process_time() - began,
+            f"{trace}\n{failure}",
+            f"{type(cause).__name__}: {str(cause)[:160]}",
+        )
+    took = time.process_time() - began
+    faults = sum(outcome.caused.values())
+    return SeedResult(
+        seed,
+        f"{outcome.plan}: {outcome.epochs} epochs, {faults} faults, hash {outcome.digest}, {took:.1f} s",
+        took,
+        epochs=outcome.epochs,
+        virtual=outcome.virtual,
+        caused=outcome.caused,
+        effects=outcome.effects,
+        marks=outcome.marks | {f"application {name}" for name in outcome.plan.features},
     )
 
 

@@ -21,7 +21,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Appended, Sealed
 from server.simulation.machines import SimNode
 
-LOG = 1
+LOG = 7
 CLIENTS = 3
 NODES = 5
 SECONDS = 10
@@ -69,7 +69,8 @@ async def _append(cluster: SimCluster, appends: Appends, name: str) -> None:
 class SealWatch:
     """Looks at what nodes send: rule 2."""
 
-    def __init__(self) -> None:
+    def __init__(self, f_majority: int) -> None:
+        self._f_majority = f_majority
         self.sealed: dict[int, int] = {}
         """By shard: the greatest epoch that it said it has sealed, which it says once that is on its disk."""
         self.take_overs: set[int] = set()
@@ -91,8 +92,7 @@ class SealWatch:
             return
         self.take_overs.add(epoch)
         sealed = sum(until >= epoch - 1 for until in self.sealed.values())
-        # of five shards with two copies of each record, four are an f-majority
-        assert sealed >= NODES - 1, f"rule 2: an entry of epoch {epoch} is acknowledged, and {sealed} shards are sealed"
+        assert sealed >= self._f_majority, f"rule 2: an entry of epoch {epoch} is acknowledged, and {sealed} shards are sealed"
 
 
 async def _move_on(cluster: SimCluster) -> None:
@@ -107,7 +107,8 @@ async def _move_on(cluster: SimCluster) -> None:
 
 async def strictly_ordered_appends(cluster: SimCluster) -> SealWatch:
     """All of it, and the rules."""
-    appends, watch = Appends(), SealWatch()
+    # with two copies of each record, all shards but one are an f-majority
+    appends, watch = Appends(), SealWatch(len(cluster.machines.nodes) - 1)
     cluster.machines.watch = watch
     moving = asyncio.create_task(_move_on(cluster))
     async with asyncio.TaskGroup() as group:

@@ -10,11 +10,11 @@ import pytest
 from logdevice_py import SimulationFailed
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.sequencer import Sequencer
-from tests.simulation.strict_order import NODES, strictly_ordered_appends
+from tests.simulation.strict_order import LOG, NODES, strictly_ordered_appends
 
 CLUSTER: dict[str, Any] = {
     "nodes": NODES,
-    "logs": 1,
+    "logs": LOG,
     "replicate": "node:2",
     "faults": ["crash_process", "partition_halves", "pause"],
     "fault_interval": 1,

@@ -17,6 +17,7 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from logdevice_py.protocol.messages import OFFSET_UNKNOWN, Appended, AppendedFlags, AppendFlags, GuardFlags, Store
 from sequencer.recovery.result import EpochContents
+from sequencer.sequencer import Sequencer
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, make_config
 from tests.unit.sequencer.test_recovery_handoff import RecoveringWorld
@@ -160,7 +161,7 @@ class TestGoingOn:
         lower, low = now(world, token=4), now(world, token=5, transaction=6)
         assert (lower.status, lower.there) == (Status.FENCED, 5)
         assert (low.status, low.there) == (Status.TRANSACTION_ID_TOO_LOW, 7)
-        first = now(world, b"next", token=5, expect=position(last))
+        first = now(world, token=5, expect=position(last))
         assert (first.status, position(first)) == (Status.OK, (compose_lsn(2, 1), 0))
         header, _ = world.entries()[compose_lsn(2, 1)]
         assert parse_extensions(header.extensions).tail == TailState(7, 5)
@@ -196,6 +197,35 @@ class TestGoingOn:
         world.run()
         assert world.answer_to(last).status is world.answer_to(request).status is Status.OK
         assert world.sequencer.recovered is None
+
+    def _behind_a_hole(self) -> tuple[Status, bool]:
+        """What becomes of an append that expects the last entry of the epoch before, of which recovery makes a hole; whether it did."""
+        world = guarded()
+        world.answer = lambda store: None if store.lsn == compose_lsn(1, 2) else Status.OK
+        world.append(b"nowhere")
+        world.run()
+        world.guarded_append(b"behind it", expect=(compose_lsn(1, 2), 0))
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run()
+        request = world.guarded_append(b"behind both", expect=(compose_lsn(1, 3), 0))
+        world.run(120_000_000)
+        at = compose_lsn(1, 3)
+        kept = [images[at] for images in world.kept.values() if at in images]  # type: ignore[attr-defined]
+        return world.answer_to(request).status, all(parse_header(image).is_hole for image in kept)
+
+    def test_nobody_follows_an_entry_that_becomes_a_hole(self) -> None:
+        assert self._behind_a_hole() == (Status.CONFLICT, True)
+
+    def test_who_goes_on_behind_what_is_not_stored_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = Sequencer.on_epoch_taken
+
+        def undrained(self: Sequencer, *arguments: Any) -> None:
+            take(self, *arguments)
+            self.tail = self._tail_of_draining
+
+        monkeypatch.setattr(Sequencer, "on_epoch_taken", undrained)
+        assert self._behind_a_hole() == (Status.OK, True)
 
     @pytest.mark.parametrize("stored_late", [False, True])
     def test_they_wait_for_recovery_when_something_of_it_is_not_stored_in_time(self, stored_late: bool) -> None:
