@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from logdevice_py import LogDeviceError, SimCluster
+from logdevice_py import LogDeviceError, SimCluster, Status
 from streams.namespace import Namespace
 from streams.stream import Stream
 from streams.writers import ExclusiveWriter
@@ -46,6 +46,21 @@ async def persist(work: Callable[[], Any]) -> Any:
             if not error.retriable:
                 raise
             await asyncio.sleep(0.5)
+
+
+async def created(namespace: Namespace, name: str, **options: Any) -> Stream:
+    """A stream that nobody else creates: it is there as well when the answer to a try was lost."""
+
+    async def create() -> Stream:
+        try:
+            return await namespace.create(name, **options)
+        except LogDeviceError as error:
+            if error.status is not Status.EXISTS:
+                raise
+            return await namespace.open(name)
+
+    stream: Stream = await persist(create)
+    return stream
 
 
 async def own(cluster: SimCluster, told: Told, name: int) -> None:
@@ -110,7 +125,7 @@ async def owners(cluster: SimCluster) -> Told:
     async with cluster.client() as client:
         namespace = Namespace(client)
         await persist(namespace.start)
-        stream = await persist(lambda: namespace.create("ledger", writers="exclusive"))
+        stream = await created(namespace, "ledger", writers="exclusive")
         await asyncio.gather(*(own(cluster, told, name) for name in range(OWNERS)))
         await cluster.calm()
         read = []

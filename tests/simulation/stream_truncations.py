@@ -12,11 +12,11 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from logdevice_py import LogDeviceError, Position, SimCluster, Status
+from logdevice_py import LogDeviceError, Position, SimCluster
 from streams.attributes import Roll
 from streams.namespace import Namespace
 from streams.stream import Stream
-from tests.simulation.stream_owners import persist
+from tests.simulation.stream_owners import created, persist
 
 NAME = "cut"
 WRITERS = 2
@@ -91,7 +91,7 @@ async def stream_truncations(cluster: SimCluster) -> Truncated:
         namespace = Namespace(client)
         await persist(namespace.start)
         roll = Roll(every=cluster.rng.choice(("500ms", "2s")), bytes=cluster.rng.choice((None, "2KiB")))
-        stream = await persist(lambda: _create(namespace, roll))
+        stream = await created(namespace, NAME, roll=roll, truncated_retention="1h", timeout=30)
         async with asyncio.TaskGroup() as group:
             group.create_task(_cut(cluster, told))
             for name in range(WRITERS):
@@ -114,13 +114,3 @@ async def stream_truncations(cluster: SimCluster) -> Truncated:
         assert len(await _read(stream)) == len(read), "rule 4: something lies behind the end"
         await namespace.close()
     return told
-
-
-async def _create(namespace: Namespace, roll: Roll) -> Stream:
-    """Also when an earlier try did, and its answer was lost."""
-    try:
-        return await namespace.create(NAME, roll=roll, truncated_retention="1h", timeout=30)
-    except LogDeviceError as error:
-        if error.status is not Status.EXISTS:
-            raise
-        return await namespace.open(NAME, timeout=30)

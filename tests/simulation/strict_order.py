@@ -23,7 +23,6 @@ from server.simulation.machines import SimNode
 
 LOG = 7
 CLIENTS = 3
-NODES = 5
 SECONDS = 10
 
 
@@ -92,7 +91,9 @@ class SealWatch:
             return
         self.take_overs.add(epoch)
         sealed = sum(until >= epoch - 1 for until in self.sealed.values())
-        assert sealed >= self._f_majority, f"rule 2: an entry of epoch {epoch} is acknowledged, and {sealed} shards are sealed"
+        assert sealed >= self._f_majority, (
+            f"rule 2: an entry of epoch {epoch} is acknowledged, and {sealed} shards are sealed"
+        )
 
 
 async def _move_on(cluster: SimCluster) -> None:

@@ -10,10 +10,10 @@ import pytest
 from logdevice_py import SimulationFailed
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.sequencer import Sequencer
-from tests.simulation.strict_order import LOG, NODES, strictly_ordered_appends
+from tests.simulation.strict_order import LOG, strictly_ordered_appends
 
 CLUSTER: dict[str, Any] = {
-    "nodes": NODES,
+    "nodes": 5,
     "logs": LOG,
     "replicate": "node:2",
     "faults": ["crash_process", "partition_halves", "pause"],

@@ -222,7 +222,7 @@ class TestGoingOn:
 
         def undrained(self: Sequencer, *arguments: Any) -> None:
             take(self, *arguments)
-            self.tail = self._tail_of_draining
+            self.tail = self.tail or self._tail_of_draining
 
         monkeypatch.setattr(Sequencer, "on_epoch_taken", undrained)
         assert self._behind_a_hole() == (Status.OK, True)
