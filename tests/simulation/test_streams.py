@@ -22,7 +22,7 @@ CLUSTER: dict[str, Any] = {"nodes": 5, "replicate": "node:3", "log_tree": True, 
 
 def test_one_owner_at_a_time_whatever_breaks(simulate: Callable[..., Any]) -> None:
     runs = [simulate(owners, seed=seed, faults="all", **CLUSTER) for seed in SEEDS]
-    outcomes = sum((told.outcomes for told in runs), Counter())
+    outcomes: Counter[str] = sum((told.outcomes for told in runs), Counter())
     assert outcomes["OK"] > 60, outcomes
     assert outcomes["FENCED"] > 5, outcomes
     assert sum(told.late for told in runs) > 5
