@@ -169,6 +169,15 @@ class StreamAttributes:
                 found[name] = value.value if isinstance(value, enum.Enum) else value
         return found
 
+    def roll_attributes(self) -> dict[str, str]:
+        """What its log is made with, so that segments end as `roll` says."""
+        found = {}
+        if self.roll_every_us is not None:
+            found["roll_every"] = f"{self.roll_every_us}us"
+        if self.roll_bytes is not None:
+            found["roll_bytes"] = f"{self.roll_bytes}B"
+        return found
+
     @classmethod
     def from_mapping(cls, attributes: Mapping[str, Any]) -> StreamAttributes:
         """From what a namespace keeps, whoever wrote it: what this version does not understand does not hold here."""

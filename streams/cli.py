@@ -37,6 +37,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import utc_datetime
 from streams.attributes import Roll, StreamAttributes, StreamWriters, TransactionIds
 from streams.records import StreamBatch, StreamRecord, TxId, within
+from streams.upkeep.verbs import UPKEEP_VERBS, upkeep_info
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ async def _info(namespace: Namespace, arguments: argparse.Namespace) -> int:
         "last_txid": None if last is None else last.txid,
         "last_confirmed": str(await stream.last_confirmed(timeout=timeout)),
     }
+    found |= upkeep_info(namespace, stream)
     if stream.attributes.writers is StreamWriters.EXCLUSIVE:
         owner = await stream.owner(timeout=timeout)
         found["owner"] = None if owner is None else owner.owner
@@ -543,6 +545,7 @@ VERBS: Final[tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None], Ru
     ("truncate", "truncate everything before a position", _truncate_options, _truncate),
     ("untruncate", "take truncations back", _stream_argument, _untruncate),
     ("end", "end a stream: nothing follows", _yes_options, _end),
+    *UPKEEP_VERBS,
 )
 
 

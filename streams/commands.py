@@ -9,18 +9,17 @@ import msgpack
 
 from client.guards import Position
 from client.log_tree.commands import Attributes, checked_attributes, refuse
-from client.replica.commands import OFFSET_MAX, StateVersion, number_field, version_field
+from client.replica.commands import StateVersion, number_field, version_field
 from logdevice_py.core.extensions import NUMBER_MAX
-from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.unpacking import check_complete
+from streams.fields import BEATS_MAX, LEASE_US_MAX, log_field, owner_field, position_field, stream_number
 from streams.names import checked_name
+from streams.upkeep.commands import UPKEEP_VERB_MIN, UpkeepCommand, decode_upkeep, upkeep_fields
 
-OWNER_BYTES_MAX: Final = 128
-LEASE_US_MAX: Final = 86_400_000_000
 _FORMAT: Final = 1
-BEATS_MAX: Final = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +152,7 @@ NamespaceCommand: TypeAlias = (
     | AcquireStream
     | RenewLease
     | ReleaseStream
+    | UpkeepCommand
 )
 
 
@@ -178,6 +178,8 @@ def encode(command: NamespaceCommand) -> bytes:
             fields = [number, token]
         case StreamDeleted(number) | UntruncateStream(number):
             fields = [number]
+        case _:
+            fields = upkeep_fields(command)
     packed: bytes = msgpack.packb([_FORMAT, command.VERB, *fields])
     return packed
 
@@ -207,6 +209,8 @@ def _decoded(verb: Any, fields: list[Any]) -> NamespaceCommand:
     if verb == DeleteStream.VERB:
         name, expect = fields
         return DeleteStream(checked_name(name), _expected(expect))
+    if type(verb) is int and verb >= UPKEEP_VERB_MIN:
+        return decode_upkeep(verb, fields)
     number = stream_number(fields[0]) if fields else 0
     if verb == StreamCreated.VERB:
         _, log = fields
@@ -234,31 +238,6 @@ def _decoded(verb: Any, fields: list[Any]) -> NamespaceCommand:
         (_,) = fields
         return StreamDeleted(number) if verb == StreamDeleted.VERB else UntruncateStream(number)
     raise refuse(Status.NOTSUPPORTED, "a verb of namespaces expected")
-
-
-# Fields, which are refused with a ValueError
-
-
-def stream_number(raw: Any) -> int:
-    """The number of a stream."""
-    return number_field(raw, 1, NUMBER_MAX)
-
-
-def log_field(raw: Any) -> LogId:
-    """The log of a stream, which the log tree gave."""
-    return LogId(number_field(raw, TREE_LOG_ID_MIN, TREE_LOG_ID_MAX))
-
-
-def position_field(lsn: Any, offset: Any) -> Position:
-    """A position in a stream."""
-    return Position(LSN(number_field(lsn, 0, LSN_MAX - 1)), number_field(offset, 0, OFFSET_MAX))
-
-
-def owner_field(raw: Any) -> str:
-    """How an owner calls itself."""
-    if type(raw) is not str or not 1 <= len(raw.encode()) <= OWNER_BYTES_MAX:
-        raise ValueError(f"the name of an owner, up to {OWNER_BYTES_MAX} bytes, expected")
-    return raw
 
 
 def _expected(raw: Any) -> StateVersion | None:

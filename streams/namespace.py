@@ -34,6 +34,7 @@ from streams.commands import (
 from streams.names import checked_name, is_below
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream import Stream
+from streams.upkeep.janitor import Janitor
 
 METADATA_GROUP: Final = ".namespace"
 """The group of the two logs of a namespace's state: commands and snapshots."""
@@ -79,7 +80,12 @@ class Namespace(PublicNames):
     INTERNAL_NAMES = frozenset({"client", "name_of", "propose", "state", "stream_entry", "wait_for_change"})
 
     def __init__(
-        self, client: Client, path: str = "/streams", *, log_attributes: Mapping[str, Any] | None = None
+        self,
+        client: Client,
+        path: str = "/streams",
+        *,
+        log_attributes: Mapping[str, Any] | None = None,
+        janitor: bool = False,
     ) -> None:
         """
         Args:
@@ -87,8 +93,12 @@ class Namespace(PublicNames):
             path: a directory of the log tree, which belongs to the namespace. Whoever opens it first makes it.
             log_attributes: of the logs in which the namespace keeps its state, where it is made, such as ``{"replicate": "node:3"}``; what is
                 not set here holds as directories above say.
+            janitor: do also what `ldstream janitor` does, while the namespace is open: copy, trim and delete as streams' attributes say, unless
+                another process holds that role.
         """
         self.client = client
+        self._janitor: asyncio.Task[None] | None = None
+        self._has_janitor = janitor
         self.path = path.rstrip("/")
         self._log_attributes = {**_METADATA_ATTRIBUTES, **(log_attributes or {})}
         self._opened: Replica[NamespaceState] | None = None
@@ -142,6 +152,8 @@ class Namespace(PublicNames):
         create_task = self.client.loop.create_task
         self._follower = create_task(self._follow(replica), name=f"changes of {self.path}")
         self._finisher = create_task(self._finish_deletions(), name=f"deletions of {self.path}")
+        if self._has_janitor:
+            self._janitor = create_task(Janitor(self).run(), name=f"janitor of {self.path}")
 
     async def _metadata_group(self, timeout: float | None) -> LogTreeEntry:
         """Both logs are made by one command, so a namespace is there whole or not at all."""
@@ -154,6 +166,10 @@ class Namespace(PublicNames):
 
     async def close(self) -> None:
         """Stop following changes. StreamWriters and readers should be closed before. Harmless when called again."""
+        if self._janitor is not None:
+            self._janitor.cancel()
+            await asyncio.gather(self._janitor, return_exceptions=True)
+            self._janitor = None
         self._closed = True
         tasks = [task for task in (self._follower, self._finisher) if task is not None]
         for task in tasks:
@@ -321,7 +337,7 @@ class Namespace(PublicNames):
             writers: "shared": any number at a time; "exclusive": one owner at a time.
             ttl: how long a segment is kept after it is completed, like ``"3d"``.
             truncated_retention: how long records are kept after they were truncated.
-            roll: a `Roll`: when another segment begins.
+            roll: a `Roll`: when another segment begins. None: as directories above say, which by default is with another sequencer only.
             cold: URL of the store to which segments are copied.
             cold_ttl: how long copies are kept there.
             log_attributes: of its log, as in the cluster file: ``{"replicate": "node:3"}``.
@@ -340,7 +356,11 @@ class Namespace(PublicNames):
             cold=cold,
             cold_ttl=cold_ttl,
         )
-        own = checked({"backlog": "0us", **(log_attributes or {})}, self.client.config)
+        rolls = attributes.roll_attributes()
+        if twice := sorted(set(rolls) & set(log_attributes or ())):
+            text = f"{twice[0]} of the log is given twice: by roll and in log_attributes"
+            raise LogDeviceError(Status.INVALID_PARAM, text)
+        own = checked({"backlog": "0us", **rolls, **(log_attributes or {})}, self.client.config)
         outcome = await self.propose(CreateStream(name, attributes.mapping(), own), timeout)
         number: int = msgpack.unpackb(outcome.result)
         try:

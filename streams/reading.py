@@ -20,6 +20,9 @@ from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_duration
 from streams.attributes import TransactionIds, duration_argument
+from streams.cold.copies import ColdCopy
+from streams.cold.seam_reader import SeamReader
+from streams.cold.store import ColdStore
 from streams.records import StreamBatch, StreamRecord, TxId, txid_of, within
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ class StreamReader(PublicNames):
         self._idle_us = None if idle is None else duration_argument("idle", idle)
         self._client = stream.namespace.client
         self._kind = stream.attributes.txid
-        self._reader: Reader | None = None
+        self._reader: Reader | SeamReader | None = None
         self._reading: asyncio.Task[RecordBatch] | None = None
         self._first = START
         """What is before is passed over."""
@@ -77,6 +80,8 @@ class StreamReader(PublicNames):
         """What is not before is not read."""
         self._txid = 0
         """Until the first record: those with smaller transaction ids are passed over."""
+        self._counted_by = TransactionIds.WRITER
+        """Whose ids `_txid` is one of."""
         self._sequence_id: int | None = None
         self._tail: LSN | None = None
         """Where the stream ended when somebody said so last."""
@@ -137,12 +142,28 @@ class StreamReader(PublicNames):
         start, client, log = self._start, self._client, self._stream.log
         if isinstance(start, Position):
             return start
-        if isinstance(start, datetime):
-            return Position(await client.find_time(log, start, timeout=timeout), 0)
-        if self._kind is TransactionIds.TIME:
-            return Position(await client.find_time(log, start.value, timeout=timeout), 0)
+        if isinstance(start, datetime) or self._kind is TransactionIds.TIME:
+            micros = time_argument(start) if isinstance(start, datetime) else start.value
+            found = Position(await client.find_time(log, micros, timeout=timeout), 0)
+            self._counted_by = TransactionIds.TIME
+            return await self._place_in_copies(found, micros, timeout)
         self._txid = start.value
-        return Position(await client.find_key(log, key_of_transaction(start.value), timeout=timeout), 0)
+        found = Position(await client.find_key(log, key_of_transaction(start.value), timeout=timeout), 0)
+        return await self._place_in_copies(found, start.value, timeout)
+
+    async def _place_in_copies(self, found: Position, value: int, timeout: float | None) -> Position:
+        """Where to begin when the first record that is not below a transaction id, or not older, was trimmed."""
+        if self._stream.attributes.cold is None:
+            return found
+        namespace = self._stream.namespace
+        await namespace.current(timeout=timeout)
+        upkeep = namespace.stream_entry(self._stream.number).upkeep
+        for each in upkeep.copies:
+            last = each.last_txid if self._counted_by is TransactionIds.WRITER else each.ended
+            if each.copy.first <= upkeep.trimming_to and (last is None or last >= value):
+                self._txid = value
+                return min(found, Position(each.copy.first, 0))
+        return found
 
     async def _read_from(self, lsn: LSN) -> None:
         last = LSN(self._end.lsn if self._end.batch_offset else max(0, self._end.lsn - 1))
@@ -155,8 +176,19 @@ class StreamReader(PublicNames):
         if first > last:
             self.state = StreamReaderState.ENDED
             return
-        self._reader = self._client.reader(self._stream.log, first, last)
+        log, cold = self._stream.log, self._stream.attributes.cold
+        if cold is None:
+            self._reader = self._client.reader(log, first, last)
+        else:
+            store = await asyncio.to_thread(ColdStore, cold)
+            self._reader = SeamReader(self._client, store, log, self._copies, first, last)
         await self._reader.__aenter__()
+
+    async def _copies(self) -> list[ColdCopy]:
+        """All that were committed before this call: asked for at each gap."""
+        namespace = self._stream.namespace
+        await namespace.current()
+        return [each.copy for each in namespace.stream_entry(self._stream.number).upkeep.copies]
 
     # Reading
 
@@ -225,7 +257,7 @@ class StreamReader(PublicNames):
         if any(gap.kind is GapKind.TRIM for gap in batch.gaps):
             self._sequence_id = None
         if self._txid and batch.runs:
-            self._first = max(self._first, _first_with(batch, self._txid))
+            self._first = max(self._first, _first_with(batch, self._txid, self._counted_by))
             if len(within(batch, self._first, self._end)):
                 self._txid = 0
         kept = within(batch, self._first, self._end)
@@ -309,12 +341,12 @@ def _start_argument(start: Any) -> Position | TxId | datetime:
         raise LogDeviceError(Status.INVALID_PARAM, text) from None
 
 
-def _first_with(batch: RecordBatch, txid: int) -> Position:
+def _first_with(batch: RecordBatch, txid: int, kind: TransactionIds) -> Position:
     """The first record with this transaction id or a greater one; behind the batch when there is none."""
     for run in batch.runs:
         keys = [None] * run.count if run.keys is None else run.keys
         for index, key in enumerate(keys):
-            found = txid_of(TransactionIds.WRITER, key, run.timestamp)
+            found = txid_of(kind, key, run.timestamp)
             if found is not None and found >= txid:
                 return Position(LSN(run.lsn), run.batch_offset + index)
     last = batch.runs[-1]

@@ -29,8 +29,6 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.core.unpacking import check_complete
 from streams.commands import (
-    BEATS_MAX,
-    LEASE_US_MAX,
     AcquireStream,
     CreateStream,
     DeleteStream,
@@ -44,12 +42,11 @@ from streams.commands import (
     TruncateStream,
     UntruncateStream,
     decode,
-    log_field,
-    owner_field,
-    position_field,
-    stream_number,
 )
+from streams.fields import BEATS_MAX, LEASE_US_MAX, log_field, owner_field, position_field, stream_number
 from streams.names import checked_name, is_below
+from streams.upkeep.commands import RoleCommand, UpkeepCommand
+from streams.upkeep.state import COPY_SIZE, StreamUpkeep, UpkeepRole
 
 KIND_NAME: Final = "namespace"
 SIZE_MAX: Final = 48 << 20
@@ -114,6 +111,8 @@ class StreamEntry:
     """None: nobody owns it."""
     last_token: int = 0
     """The greatest that was given."""
+    upkeep: StreamUpkeep = StreamUpkeep()  # noqa: RUF009 (it never changes)
+    """What is trimmed and copied."""
 
 
 @dataclass(slots=True)
@@ -132,6 +131,8 @@ class NamespaceState:
         """The first that was never given."""
         self.streams: dict[int, StreamEntry] = {}
         """Those that exist, also while they are created or deleted, by number, in order."""
+        self.role = UpkeepRole()
+        """Who trims and copies."""
         self.changes = NamespaceChanges()
         self._names: dict[str, StreamEntry] = {}
         """Of those that are not being deleted."""
@@ -175,7 +176,7 @@ class NamespaceState:
             case TruncateStream():
                 self._truncate(wanted, at, time)
             case UntruncateStream():
-                self._untruncate(wanted, at)
+                self._untruncate(wanted, at, time)
             case EndStream():
                 self._end(wanted, at)
             case StreamEnded():
@@ -186,6 +187,8 @@ class NamespaceState:
                 self._renew(wanted)
             case ReleaseStream():
                 self._release(wanted)
+            case _:
+                return self._keep_up(wanted, time)
         return b""
 
     # Names
@@ -245,9 +248,13 @@ class NamespaceState:
         entry.truncations = _thinned((*entry.truncations, (wanted.position, max(time, _last_time(entry)))))
         self._note(entry)
 
-    def _untruncate(self, wanted: UntruncateStream, at: StateVersion) -> None:
+    def _untruncate(self, wanted: UntruncateStream, at: StateVersion, time: Timestamp) -> None:
         entry = self._live(wanted.number)
-        entry.min_active, entry.truncations, entry.version = START, (), at
+        begins = entry.upkeep.readable_from
+        if START < entry.min_active <= begins:
+            raise refuse(Status.CONFLICT, f"what was truncated of stream {entry.name} is trimmed, up to {begins}")
+        entry.truncations = () if begins == START else ((begins, max(time, _last_time(entry))),)
+        entry.min_active, entry.version = begins, at
         self._note(entry)
 
     def _end(self, wanted: EndStream, at: StateVersion) -> None:
@@ -310,6 +317,19 @@ class NamespaceState:
             raise refuse(Status.FENCED, f"the owner of stream {entry.name} is {who}, not {asked}")
         return lease
 
+    # Upkeep
+
+    def _keep_up(self, wanted: UpkeepCommand, time: Timestamp) -> bytes:
+        if isinstance(wanted, RoleCommand):
+            return self.role.judged(wanted, time)
+        self.role.check(wanted.token)
+        entry = self._live(wanted.number)
+        changed = entry.upkeep.judged(wanted, entry)
+        self._take_size((len(changed.copies) - len(entry.upkeep.copies)) * COPY_SIZE)
+        entry.upkeep = changed
+        self._note(entry)
+        return _packed(changed.attempts)
+
     # What commands share
 
     def _check_free(self, name: str) -> None:
@@ -351,7 +371,8 @@ class NamespaceState:
     def encode(self) -> bytes:
         """For a snapshot."""
         rows = [_row(entry) for entry in self.streams.values()]
-        packed: bytes = msgpack.packb([_FORMAT, self.next_number, rows])
+        role = self.role.row()
+        packed: bytes = msgpack.packb([_FORMAT, self.next_number, rows, *([role] if role else [])])
         return packed
 
     @classmethod
@@ -359,10 +380,12 @@ class NamespaceState:
         """From `encode`; ValueError for anything else."""
         check_complete(data)
         raw = msgpack.unpackb(data)
-        if type(raw) is not list or len(raw) != 3 or raw[0] != _FORMAT or type(raw[2]) is not list:
+        if type(raw) is not list or len(raw) not in (3, 4) or raw[0] != _FORMAT or type(raw[2]) is not list:
             raise ValueError(f"a namespace of format {_FORMAT} expected")
         made = cls()
         made.next_number = number_field(raw[1], 1, NUMBER_MAX + 1)
+        if len(raw) == 4:
+            made.role = UpkeepRole.from_row(raw[3])
         last = 0
         for row in raw[2]:
             try:
@@ -381,7 +404,7 @@ class NamespaceState:
 
 def _size_of(entry: StreamEntry) -> int:
     attributes = len(pack_attributes(entry.attributes)) + len(pack_attributes(entry.log_attributes))
-    return _STREAM_SIZE + len(entry.name) + attributes
+    return _STREAM_SIZE + len(entry.name) + attributes + len(entry.upkeep.copies) * COPY_SIZE
 
 
 def _last_time(entry: StreamEntry) -> Timestamp:
@@ -421,6 +444,7 @@ def _row(entry: StreamEntry) -> list[Any]:
         entry.ended,
         None if lease is None else [lease.owner, lease.token, lease.lease_us, lease.beats],
         entry.last_token,
+        *([] if (upkeep := entry.upkeep.row()) is None else [upkeep]),
     ]
 
 
@@ -428,7 +452,7 @@ def _entry(row: Any) -> StreamEntry:
     if type(row) is not list:
         raise ValueError("a stream expected")
     number, name, attributes, log_attributes, lsn, offset, phase, log, *rest = row
-    truncated, ending, ended, lease, last_token = rest
+    truncated, ending, ended, lease, last_token, *upkeep = rest
     if type(ending) is not bool or type(truncated) is not list or len(truncated) > TRUNCATIONS_MAX:
         raise ValueError("a flag and truncations expected")
     truncations = tuple(
@@ -455,6 +479,9 @@ def _entry(row: Any) -> StreamEntry:
     # one that is being deleted may have none: it was deleted before its log was made
     if entry.phase is not StreamPhase.DELETING and (entry.log == _NO_LOG) is (entry.phase is StreamPhase.LIVE):
         raise ValueError("a log for each stream that is created expected")
+    if upkeep:
+        (kept,) = upkeep
+        entry.upkeep = StreamUpkeep.from_row(kept)
     if lease is not None:
         owner, token, lease_us, beats = lease
         entry.lease = StreamLease(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from client.arguments import count_argument
 from client.guard_arguments import position_argument
 from client.guards import GuardError, Position
 from client.public_names import PublicNames
@@ -17,6 +18,7 @@ from streams.look_up import end_of_epoch
 from streams.reading import StreamReader
 from streams.records import StreamRecord, TxId
 from streams.state import StreamLease
+from streams.upkeep.segments import StreamSegment, listed_stream_segments, parts_to_count
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -186,17 +188,45 @@ class Stream(PublicNames):
                 found = next(reversed(list(batch)), found)
         return found
 
+    async def segments(
+        self, *, start: Position = OLDEST, limit: int | None = None, timeout: float | None = None
+    ) -> list[StreamSegment]:
+        """The segments of the stream in order: those that are only in cold copies, those in the log, and the one in progress. Those that are gone
+        are left out. Of each it is known what it holds if the stream rolls or its writers show transaction ids or tokens.
+
+        Args:
+            start: segments that end before it are left out.
+            limit: at most so many, the first ones.
+            timeout: seconds.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; NOTFOUND; PARTIAL: too few shards answered; TIMEDOUT.
+        """
+        await self.namespace.current(timeout=timeout)
+        entry = self.namespace.stream_entry(self.number)
+        first = position_argument(start).lsn
+        live = await self.namespace.client.segments(self.log, start=max(first, LSN.OLDEST), timeout=timeout)
+        found = [each for each in listed_stream_segments(entry, live) if each.last is None or each.last.lsn >= first]
+        return found if limit is None else found[: count_argument("limit", limit)]
+
     async def count(
         self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None
     ) -> int:
-        """How many records there are from one position on and before another, of those that are not truncated; without them, all. Reads them.
+        """How many records there are from one position on and before another, of those that are not truncated; without them, all. Segments tell where
+        they know it; the rest is read.
 
         `timeout` is how long nothing may come.
         """
+        begin = max(start or OLDEST, self.min_active)
+        until = await self.end(timeout=timeout) if end is None else end
         records = 0
-        async with self.reader(start or OLDEST, until="tail" if end is None else end) as reader:
-            while batch := await reader.read(10_000, timeout=timeout):
-                records += len(batch)
+        for part in parts_to_count(await self.segments(start=begin, timeout=timeout), begin, until):
+            if part.records is not None:
+                records += part.records
+                continue
+            async with self.reader(part.first, until=part.until) as reader:
+                while batch := await reader.read(10_000, timeout=timeout):
+                    records += len(batch)
         return records
 
     async def end(self, *, timeout: float | None = None) -> Position:
@@ -244,9 +274,9 @@ class Stream(PublicNames):
                 raise
 
     async def untruncate(self, *, timeout: float | None = None) -> None:
-        """Take truncations back: readers begin at the first record that is still there.
+        """Take truncations back: readers begin at the first record that is still there, in the log or in a cold copy.
 
         Raises:
-            LogDeviceError: NOTFOUND; TIMEDOUT.
+            LogDeviceError: CONFLICT: all that was truncated is trimmed, or about to be; NOTFOUND; TIMEDOUT.
         """
         await self.namespace.propose(UntruncateStream(self.number), timeout)

@@ -19,6 +19,7 @@ from streams.reading import StreamReader, StreamReaderState
 from streams.records import StreamBatch, StreamRecord
 from streams.state import StreamLease
 from streams.stream import OLDEST, Stream
+from streams.upkeep.segments import StreamSegment
 from streams.writers import ExclusiveWriter, SharedWriter
 
 T = TypeVar("T")
@@ -141,6 +142,10 @@ class SyncStream(_Sync):
     def count(self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None) -> int:
         """See `Stream.count`."""
         return self._run(lambda: self._stream.count(start, end, timeout=timeout))
+
+    def segments(self, **options: Any) -> list[StreamSegment]:
+        """See `Stream.segments`."""
+        return self._run(lambda: self._stream.segments(**options))
 
     def end(self, *, timeout: float | None = None) -> Position:
         """See `Stream.end`."""

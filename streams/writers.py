@@ -16,7 +16,8 @@ from client.receipt import Receipt, Receipts
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, format_duration
 from streams.attributes import Flush, TransactionIds, duration_argument
-from streams.commands import LEASE_US_MAX, OWNER_BYTES_MAX, AcquireStream, ReleaseStream, RenewLease
+from streams.commands import AcquireStream, ReleaseStream, RenewLease
+from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX
 from streams.records import StreamRecord
 from streams.state import StreamLease
 

@@ -165,6 +165,10 @@ class SeamReader(PublicNames):
         """What was handed out so far, from wherever it came."""
         return self._delivery.proof()
 
+    def waiting_for(self) -> str:
+        """What the cluster is waited for, as `client.reader.Reader.waiting_for`."""
+        return self.live.waiting_for()
+
     @property
     def next_lsn(self) -> LSN:
         """Where another reader goes on behind what this one has handed out."""

@@ -118,10 +118,14 @@ from storage_node.log_store.rocksdb import families, opening
 from storage_node.log_store.row_values import unpack_integer, unpack_integers, unpack_pairs
 from storage_node.repair.copies import EntriesDigest
 from streams import commands as streams
+from streams.cold.copies import ColdCopy
 from streams.cold.entries import UnpackedEntry
 from streams.state import NamespaceState
 from streams.subscriptions import commands as groups
 from streams.subscriptions.state import SubscriptionsState
+from streams.upkeep import commands as upkeep
+from streams.upkeep.segment_copy import SegmentCopy
+from streams.upkeep.state import StreamUpkeep
 from tests.golden.messages import message_cases
 from tests.golden.record import GoldenCase, GoldenFormat
 from tests.unit.logdevice_py.placement.clusters import cluster
@@ -602,6 +606,14 @@ def namespace_cases() -> Iterator[GoldenCase]:
         streams.StreamEnded(1, PublicLsn(LSN)),
         streams.DeleteStream("orders", version),
         streams.StreamDeleted(1),
+        upkeep.AcquireUpkeep("host:1", 5_000_000),
+        upkeep.RenewUpkeep(1, "trimmed orders"),
+        upkeep.BeginTrim(1, 1, PublicLsn(LSN), upkeep.TrimCause.EXPIRED, version),
+        upkeep.BeginCopy(1, 1, PublicLsn(1), PublicLsn(LSN)),
+        upkeep.CommitCopy(1, 1, 1, segment_copy()),
+        upkeep.EndCopy(1, 1, 1),
+        upkeep.RemoveCopies(1, 1, PublicLsn(LSN)),
+        upkeep.ReleaseUpkeep(1),
     ]
     for command in commands:
         yield GoldenCase(type(command).__name__, streams.encode(command), streams.decode)
@@ -623,9 +635,37 @@ def namespace_cases() -> Iterator[GoldenCase]:
 
     def read_namespace(data: bytes) -> list[Any]:
         found = NamespaceState.decode(data)
-        return [found.next_number, [dataclasses.astuple(entry) for entry in found.streams.values()]]
+        rows = [dataclasses.astuple(entry) for entry in found.streams.values()]
+        rows = [row if row[-1] != dataclasses.astuple(StreamUpkeep()) else row[:-1] for row in rows]
+        return [found.next_number, rows, *([dataclasses.astuple(found.role)] if found.role.last_token else [])]
 
     yield GoldenCase("namespace", state.encode(), read_namespace)
+    kept_up = [
+        streams.CreateStream("orders", {"cold": "file:///cold"}),
+        streams.StreamCreated(4, segment_copy().copy.log),
+        upkeep.AcquireUpkeep("host:1", 5_000_000),
+        upkeep.BeginCopy(1, 4, PublicLsn(1), PublicLsn(LSN)),
+        upkeep.CommitCopy(1, 4, 1, segment_copy()),
+        upkeep.BeginTrim(1, 4, PublicLsn(LSN), upkeep.TrimCause.EXPIRED, StateVersion(Lsn(100), 0)),
+        upkeep.RenewUpkeep(1, "trimmed orders"),
+    ]
+    for number, command in enumerate(kept_up):
+        state.apply(streams.encode(command), StateVersion(Lsn(number + 100), 0), TIME)
+    yield GoldenCase("namespace that is kept up", state.encode(), read_namespace)
+
+
+def segment_copy() -> SegmentCopy:
+    """A committed copy."""
+    copy = ColdCopy(
+        "36b1105d-e131-4a7a-b688-7cdb5ecf28d2",
+        LogId(TREE_LOG_ID_MIN + 2),
+        "a1",
+        PublicLsn(1),
+        PublicLsn(LSN),
+        "0123456789abcdef" * 4,
+        *(1, 2000, 3, 30, 3000, (1 << 64) - 1),
+    )
+    return SegmentCopy(copy, Timestamp(TIME), Timestamp(TIME), Timestamp(TIME), 7, 9)
 
 
 def subscriptions_cases() -> Iterator[GoldenCase]:

@@ -1,0 +1,1 @@
+"""What becomes of the segments of streams: listed, copied, trimmed, restored."""
