@@ -69,7 +69,7 @@ class Janitor(PublicNames):
         lease: str | float | timedelta = "10s",
         every: str | float | timedelta = "5s",
         accept_loss: bool = False,
-        on_step: Callable[[str], None] = lambda step: None,
+        on_step: Callable[[str, str], None] = lambda step, stream: None,
     ) -> None:
         """
         Args:
@@ -78,7 +78,7 @@ class Janitor(PublicNames):
             lease: how long others wait for a sign of life before they take over.
             every: how long it rests between two rounds.
             accept_loss: copy also segments of which records are lost.
-            on_step: called with what was just done, for tests that stop there.
+            on_step: called with what was just done, and of which stream.
 
         Raises:
             LogDeviceError: INVALID_PARAM.
@@ -125,7 +125,7 @@ class Janitor(PublicNames):
         self._trimmed.clear()
         self._swept.clear()
         self._renewing = client.loop.create_task(self._renew(), name=f"janitor of {namespace.path}")
-        self._on_step("acquired")
+        self._on_step("acquired", "")
         return True
 
     async def _try(self, lease: UpkeepLease | None) -> bool:
@@ -246,7 +246,7 @@ class Janitor(PublicNames):
         last = copies_to_remove(entry, attributes, self._namespace.state.role.at)
         if last is not None:
             await self._propose(RemoveCopies(self.token, entry.number, last))
-            self._on_step("removed copies")
+            self._on_step("removed copies", entry.name)
             await self._sweep(entry, await _store_of(entry))
             await self._tell(f"{entry.name}: deleted copies up to {last}")
             steps += 1
@@ -278,7 +278,7 @@ class Janitor(PublicNames):
     async def _begin_trim(self, entry: StreamEntry, lsn: LSN, cause: TrimCause) -> None:
         """From here on nobody takes a truncation back below it."""
         await self._propose(BeginTrim(self.token, entry.number, lsn, cause, entry.version))
-        self._on_step("began to trim")
+        self._on_step("began to trim", entry.name)
 
     async def _trim(self, entry: StreamEntry) -> None:
         """Trim what was committed, by whomever: harmless as often as anybody likes."""
@@ -286,7 +286,7 @@ class Janitor(PublicNames):
         if lsn <= self._trimmed.get(entry.number, 0):
             return
         await self._client.trim(entry.log, lsn)
-        self._on_step("trimmed")
+        self._on_step("trimmed", entry.name)
         is_new = entry.number in self._trimmed
         self._trimmed[entry.number] = lsn
         await self._tell(f"{entry.name}: trimmed up to {lsn}" if is_new else f"{entry.name}: is trimmed up to {lsn}")
@@ -297,7 +297,7 @@ class Janitor(PublicNames):
         first = entry.upkeep.next_first
         outcome = await self._propose(BeginCopy(self.token, entry.number, first, segment.last))
         attempt: int = msgpack.unpackb(outcome)  # the number that the command gave
-        self._on_step("began to copy")
+        self._on_step("began to copy", entry.name)
         try:
             copy = await copy_range(
                 self._client,
@@ -310,7 +310,7 @@ class Janitor(PublicNames):
                 transaction_ids=attributes.txid is TransactionIds.WRITER,
                 accept_loss=self._accept_loss,
             )
-            self._on_step("copied")
+            self._on_step("copied", entry.name)
             found = segment.segment
             assert segment.completed is not None
             made = SegmentCopy(
@@ -326,7 +326,7 @@ class Janitor(PublicNames):
             self._swept.discard(entry.number)
             await self._propose(EndCopy(self.token, entry.number, attempt))
             raise
-        self._on_step("committed a copy")
+        self._on_step("committed a copy", entry.name)
         await self._tell(f"{entry.name}: copied segment {segment.first.epoch}")
 
     async def _sweep_once(self, entry: StreamEntry, store: ColdStore) -> None:
@@ -342,7 +342,7 @@ class Janitor(PublicNames):
     async def _sweep(self, entry: StreamEntry, store: ColdStore) -> None:
         committed = [each.copy for each in entry.upkeep.copies]
         await asyncio.to_thread(sweep, store, self._client.config.uuid, entry.log, committed)
-        self._on_step("swept")
+        self._on_step("swept", entry.name)
 
     async def _tell(self, did: str) -> None:
         """Say what was done, for all to see."""

@@ -107,7 +107,7 @@ async def _janitor(namespace: Namespace, arguments: argparse.Namespace) -> int:
         lease=arguments.lease,
         every=arguments.every,
         accept_loss=arguments.accept_loss,
-        on_step=lambda step: say(_PROGRAM, step),
+        on_step=lambda step, stream: say(_PROGRAM, f"{stream}: {step}" if stream else step),
     )
     working = asyncio.ensure_future(janitor.run())
     loop = asyncio.get_running_loop()

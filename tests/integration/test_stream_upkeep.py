@@ -225,7 +225,7 @@ async def test_a_janitor_that_dies_after_any_step_is_followed_by_another(tmp_pat
         reached: list[str] = []
         for step in STEPS[:-2]:
 
-            def die(done: str, step: str = step) -> None:
+            def die(done: str, _: str, step: str = step) -> None:
                 reached.append(done)
                 if done == step:
                     raise Died

@@ -228,7 +228,7 @@ def test_what_the_janitor_did_and_when() -> None:
     upkept(RenewUpkeep(1, "trimmed a"), time=7)
     upkept(RenewUpkeep(1), time=5)
     role = upkept.state.role
-    assert (role.did, role.at, role.lease and role.lease.beats) == ("trimmed a", 7, 2)
+    assert (role.did, role.at, role.lease and role.lease.beats) == ("trimmed a", 5, 2)
     upkept(ReleaseUpkeep(1))
     assert upkept.state.role.lease is None
     assert msgpack.unpackb(upkept(AcquireUpkeep("two", 5))) == 2

@@ -1,0 +1,161 @@
+"""A janitor and a log that notices at once when it is trimmed before that was committed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from client.guards import Position
+from client.log_tree.commands import refusal
+from client.look_up.segments import LogSegment, SegmentState
+from client.replica.commands import NOTHING, CommandOutcome, CommandRefused, StateVersion
+from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
+from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from streams.commands import CreateStream, NamespaceCommand, StreamCreated, TruncateStream, UntruncateStream, encode
+from streams.state import NamespaceState, StreamEntry
+from streams.upkeep.commands import AcquireUpkeep, TrimCause
+from streams.upkeep.janitor import Janitor
+
+LOG = LogId(TREE_LOG_ID_MIN)
+
+
+def lsn(epoch: int, esn: int) -> LSN:
+    return LSN(compose_lsn(epoch, esn))
+
+
+class ThreeSegments:
+    """A client of a cluster with one log of three segments."""
+
+    def __init__(self, state: NamespaceState) -> None:
+        self._state = state
+        self.trimmed = LSN(0)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def now(self) -> int:
+        return time.monotonic_ns() // 1000
+
+    async def segments(self, log: int) -> list[LogSegment]:
+        def made(epoch: int, state: SegmentState, completed: int | None) -> LogSegment:
+            known = (9, 9, 90, Timestamp(1), Timestamp(2))
+            ends = None if completed is None else Timestamp(completed)
+            return LogSegment(epoch, state, lsn(epoch, 1), lsn(epoch, 9), *known, ends, None, None, 0, True, LSN(0))
+
+        completed = [made(epoch, SegmentState.COMPLETED, epoch * 10) for epoch in (1, 2)]
+        return [*completed, made(3, SegmentState.IN_PROGRESS, None)]
+
+    async def trim(self, log: int, to: int) -> None:
+        assert to <= self._state.streams[1].upkeep.trimming_to, "trimmed before it was committed"
+        self.trimmed = LSN(max(self.trimmed, to))
+
+
+class NamespaceAtHand:
+    """A namespace with one stream whose state is at hand."""
+
+    path = "/streams"
+
+    def __init__(self, **attributes: Any) -> None:
+        self.state = NamespaceState()
+        self.client = ThreeSegments(self.state)
+        self.at = 0
+        self.apply(CreateStream("a", attributes))
+        self.apply(StreamCreated(1, LOG))
+
+    def apply(self, command: NamespaceCommand) -> bytes:
+        self.at += 1
+        return self.state.apply(encode(command), StateVersion(Lsn(self.at), 0), Timestamp(1000))
+
+    async def propose(self, command: NamespaceCommand, timeout: float | None = None) -> CommandOutcome:
+        await asyncio.sleep(0)
+        try:
+            result = self.apply(command)
+        except CommandRefused as error:
+            raise LogDeviceError(*refusal(str(error)), retriable=False, maybe_applied=False) from None
+        return CommandOutcome(NOTHING, True, result, "")
+
+    async def current(self) -> None:
+        pass
+
+    async def wait_for_change(self, timeout: float | None) -> None:
+        await asyncio.sleep(0.01)
+
+
+async def kept(namespace: NamespaceAtHand) -> Janitor:
+    janitor = Janitor(namespace, owner="one")  # type: ignore[arg-type]
+    async with janitor:
+        await janitor.round()
+    return janitor
+
+
+async def test_what_is_old_is_committed_and_then_trimmed() -> None:
+    namespace = NamespaceAtHand(ttl_us=10)
+    await kept(namespace)
+    assert namespace.client.trimmed == namespace.state.streams[1].upkeep.trimming_to == lsn(2, 9)
+    assert namespace.state.role.lease is None
+    # another one trims again what the first may have left
+    namespace.client.trimmed = LSN(0)
+    await kept(namespace)
+    assert namespace.client.trimmed == lsn(2, 9)
+
+
+async def test_trimming_before_it_is_committed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Janitor._begin_trim
+
+    async def eager(self: Janitor, entry: StreamEntry, to: LSN, cause: TrimCause) -> None:
+        await self._client.trim(entry.log, to)
+        await begin(self, entry, to, cause)
+
+    monkeypatch.setattr(Janitor, "_begin_trim", eager)
+    with pytest.raises(AssertionError, match="trimmed before it was committed"):
+        await kept(NamespaceAtHand(ttl_us=10))
+
+
+async def test_a_plan_that_forgets_copies_trims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Janitor, entry: StreamEntry, segments: object) -> int:
+        return 0
+
+    monkeypatch.setattr(Janitor, "_copy_all", nothing)
+    monkeypatch.setattr("streams.upkeep.janitor.next_trim", lambda *_: (lsn(2, 9), TrimCause.EXPIRED))
+    namespace = NamespaceAtHand(ttl_us=10, cold="file:///nowhere")
+    await kept(namespace)
+    assert namespace.client.trimmed == 0 == namespace.state.streams[1].upkeep.trimming_to
+
+
+async def test_a_truncation_that_is_taken_back_meanwhile_is_not_trimmed() -> None:
+    namespace = NamespaceAtHand(truncated_retention_us=1)
+    namespace.apply(TruncateStream(1, Position(lsn(2, 5), 0)))
+    begin = Janitor._begin_trim
+
+    class Slow(Janitor):
+        async def _begin_trim(self, entry: StreamEntry, to: LSN, cause: TrimCause) -> None:
+            namespace.apply(UntruncateStream(1))
+            await begin(self, entry, to, cause)
+
+    janitor = Slow(namespace, owner="one")  # type: ignore[arg-type]
+    async with janitor:
+        await janitor.round()
+    assert janitor.failures == {}
+    assert namespace.client.trimmed == 0
+
+
+async def test_whoever_lost_the_role_changes_nothing_more() -> None:
+    namespace = NamespaceAtHand(ttl_us=10)
+    janitor = Janitor(namespace, owner="one")  # type: ignore[arg-type]
+    async with janitor:
+        namespace.apply(
+            AcquireUpkeep("two", 10_000_000, 1, namespace.state.role.lease.beats if namespace.state.role.lease else 0)
+        )
+        with pytest.raises(LogDeviceError) as raised:
+            await janitor.round()
+        assert raised.value.status is Status.FENCED
+    assert namespace.client.trimmed == 0
+    assert namespace.state.role.lease is not None
+    assert namespace.state.role.lease.owner == "two"
+    assert not await Janitor(namespace, owner="three", lease="1s").acquire(wait=False)  # type: ignore[arg-type]
