@@ -137,7 +137,7 @@ async def _copy_cold(namespace: Namespace, arguments: argparse.Namespace) -> int
 def _restore_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("--from", dest="store", metavar="URL", required=True, help="the store that holds its copies")
     options.add_argument(
-        "stream", metavar="NAME", help="a name that is free, by default that of the stream that was copied"
+        "stream", metavar="NAME", help="a name that is free; without --source that of the copied stream, too"
     )
     options.add_argument("--source", metavar="LOG", help="which copies: the name of a stream, a log id, or CLUSTER/ID")
     options.add_argument("--accept-missing", action="store_true", help="go on behind what no copy holds")
