@@ -61,7 +61,6 @@ PACKERS = {
     "storage_node/log_store/keys.py": "stored_keys",
     "storage_node/log_store/partitions.py": "stored_values",
     "storage_node/log_store/rocksdb/families.py": "stored_values",
-    "streams/cold/entries.py": "a checksum within a cold file",
     "streams/commands.py": "namespace",
     "streams/state.py": "namespace",
     "streams/upkeep/state.py": "namespace",
