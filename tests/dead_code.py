@@ -24,6 +24,7 @@ PACKAGES: Final = (
     "streams",
     "ldquery",
     "server",
+    "indexlog",
     "benchmarks",
     "pyspark_logdevice.py",
 )

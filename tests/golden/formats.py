@@ -126,6 +126,7 @@ from streams.subscriptions.state import SubscriptionsState
 from streams.upkeep import commands as upkeep
 from streams.upkeep.segment_copy import SegmentCopy
 from streams.upkeep.state import StreamUpkeep
+from tests.golden.index_log import index_log_cases
 from tests.golden.messages import message_cases
 from tests.golden.record import GoldenCase, GoldenFormat
 from tests.unit.logdevice_py.placement.clusters import cluster
@@ -846,6 +847,11 @@ def formats() -> list[GoldenFormat]:
             "commands to subscriptions (streams/subscriptions/commands.py) format 1, what they came to, and the state in snapshots (state.py) format 1: every replica must come to the same state",
             "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
             list(subscriptions_cases()),
+            "index_log",
+            "modifications in raw logs and files (indexlog/records.py) format 1, commands to the manifest and the manifest (indexlog/manifest) format 1, page tokens "
+            "(indexlog/paging.py) format 1, routing (indexlog/routing.py)",
+            "Records and contents of format 1 are read for ever. A later format of commands is refused by who does not know it, who then has another manifest. Routing never changes.",
+            list(index_log_cases()),
         ),
         GoldenFormat(
             "numbers",

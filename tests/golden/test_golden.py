@@ -41,6 +41,10 @@ PACKERS = {
     "client/spark/naming.py": "agreements",
     "client/spark/rows.py": "agreements",
     "epoch_store/cells.py": "epoch_store",
+    "indexlog/manifest/commands.py": "index_log",
+    "indexlog/manifest/state.py": "index_log",
+    "indexlog/paging.py": "index_log",
+    "indexlog/records.py": "index_log",
     "logdevice_py/core/batch.py": "batches",
     "logdevice_py/core/entry.py": "entries",
     "logdevice_py/core/epoch_summary.py": "entries",
@@ -142,6 +146,7 @@ def test_every_module_that_packs_bytes_says_where_they_are_recorded() -> None:
             "streams",
             "server",
             "ldquery",
+            "indexlog",
         )
         for path in (ROOT / package).rglob("*.py")
         if packs.search(path.read_text())

@@ -88,6 +88,7 @@ async def process_cluster(
     durability: Durability = Durability.SYNC,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    log_tree: bool = False,
 ) -> AsyncIterator[ProcessCluster]:
     """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test."""
     config = make_config(
@@ -98,6 +99,7 @@ async def process_cluster(
         racks=racks,
         epoch_store=epoch_store,
         durability=durability,
+        log_tree=log_tree,
     )
     if settings is not None:
         config = dataclasses.replace(config, settings=settings)

@@ -14,6 +14,7 @@ PACKAGES = (
     "streams",
     "ldquery",
     "server",
+    "indexlog",
     "benchmarks",
 )
 

@@ -1,0 +1,360 @@
+"""An index log on asyncio: its manifest, its raw logs and its files, and the jobs that are done on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import msgpack
+
+from client.client import Client
+from client.log_tree.commands import refusal
+from client.public_names import PublicNames
+from client.read.items import Gap, GapKind
+from client.replica.replica import Replica
+from indexlog.effects import (
+    ConfirmView,
+    DoWork,
+    FindTails,
+    IndexEffect,
+    ManifestOutcome,
+    ProposeCommand,
+    RawRange,
+    ReadRange,
+    Steps,
+)
+from indexlog.jobs import (
+    CollectReport,
+    DealReport,
+    MergeReport,
+    collect_job,
+    deal_job,
+    drop_index,
+    merge_job,
+    refused,
+)
+from indexlog.local_store import open_store
+from indexlog.manifest.commands import (
+    AddGeneration,
+    EndGeneration,
+    EndJob,
+    Initialize,
+    ManifestCommand,
+    encode_manifest_command,
+)
+from indexlog.manifest.state import MANIFEST, ManifestState
+from indexlog.paging import IndexPage, read_page
+from indexlog.planning import STANDARD_POLICY, MergePolicy
+from indexlog.records import Modification, document, merge
+from indexlog.stores import FileStore
+from indexlog.writer import IndexWriter
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp, utc_datetime
+
+DEFAULT_PATH: Final = "/indexlog"
+PROPOSE_SECONDS: Final = 60.0
+READ_SECONDS: Final = 60.0
+"""Nothing came of a raw log for so long: the job fails."""
+GRACE_SECONDS: Final = 1800.0
+_READ_AT_ONCE: Final = 5000
+T = TypeVar("T")
+
+
+async def make_index_log(
+    client: Client,
+    store: str,
+    *,
+    path: str = DEFAULT_PATH,
+    raw_logs: int = 4,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Make an index log; again, if an earlier call was interrupted.
+
+    Args:
+        client: an open client of a cluster with a log tree.
+        store: the URL of an empty directory or bucket that all processes see: ``file:///srv/index``.
+        path: a directory of the log tree; the logs of the index log are made in it.
+        raw_logs: how many.
+        attributes: of all these logs.
+
+    Raises:
+        LogDeviceError: EXISTS; INVALID_PARAM; as `Client.make_log_group`.
+    """
+    open_store(store)
+    await _log_group(client, f"{path}/commands", 1, attributes)
+    await _log_group(client, f"{path}/snapshots", 1, attributes)
+    logs = await _log_group(client, raw_group(path, 0), raw_logs, attributes)
+    async with IndexLog(client, path, must_exist=False) as log:
+        await log.command(Initialize(store, logs))
+
+
+def raw_group(path: str, generation: int) -> str:
+    """Where the raw logs of a generation are in the log tree."""
+    return f"{path}/raw-{generation}"
+
+
+async def _log_group(client: Client, path: str, logs: int, attributes: Mapping[str, Any] | None) -> list[int]:
+    try:
+        entry = await client.make_log_group(path, logs, attributes, parents=True)
+    except LogDeviceError as error:
+        if error.status is not Status.EXISTS:
+            raise
+        entry = await client.get_log_group(path)
+    return list(entry.logs)
+
+
+class IndexLog(PublicNames):
+    """One index log. Use it as ``async with IndexLog(client) as log``; close its writers before it."""
+
+    def __init__(
+        self,
+        client: Client,
+        path: str = DEFAULT_PATH,
+        *,
+        store: FileStore | None = None,
+        must_exist: bool = True,
+        on_step: Callable[[IndexEffect], None] = lambda effect: None,
+    ) -> None:
+        """
+        Args:
+            client: an open client.
+            path: its directory in the log tree.
+            store: in place of the one that the manifest names.
+            must_exist: entering fails when it is not initialized.
+            on_step: is called before each step of a job.
+
+        Raises:
+            LogDeviceError: NOTFOUND: there are no such logs.
+        """
+        self.client = client
+        self.path = path
+        self._must_exist = must_exist
+        self._on_step = on_step
+        self._store = store
+        self.manifest: Replica[ManifestState] = Replica(client, MANIFEST, f"{path}/commands", f"{path}/snapshots")
+
+    def __repr__(self) -> str:
+        return f"<IndexLog {self.path}: state {self.state.serial}>"
+
+    async def __aenter__(self) -> IndexLog:
+        await self.manifest.__aenter__()
+        try:
+            await self.manifest.caught_up(timeout=PROPOSE_SECONDS)
+            if self._must_exist and not self.state.store:
+                raise LogDeviceError(Status.NOTFOUND, f"{self.path} is not initialized", retriable=False)
+        except BaseException:
+            await self.manifest.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.manifest.close()
+
+    @property
+    def state(self) -> ManifestState:
+        """The manifest as it is known here."""
+        return self.manifest.state
+
+    @property
+    def store(self) -> FileStore:
+        """Where the files are."""
+        if self._store is None:
+            self._store = open_store(self.state.store)
+        return self._store
+
+    async def describe(self) -> dict[str, Any]:
+        """How far dealing is, and what there is, for people and monitoring; numbers and texts."""
+        await self.manifest.confirm(timeout=PROPOSE_SECONDS)
+        state = self.state
+        logs = [(each.number, log) for each in state.generations for log in each.logs]
+        tails = await asyncio.gather(*(self.client.tail_lsn(log) for _, log in logs))
+        parts = [part for of_index in state.indexes.values() for part in of_index]
+        return {
+            "store": state.store,
+            "state": state.serial,
+            "indexes": len(state.indexes),
+            "parts": len(parts),
+            "records": sum(part.records for part in parts),
+            "bytes": sum(part.bytes for part in parts),
+            "retired_parts": len(state.retired),
+            "forgotten": state.forgotten,
+            "unreadable": state.unreadable,
+            "raw_logs": [
+                {"log": log, "generation": number, "dealt": str(LSN(state.dealt[log])), "tail": str(tail)}
+                for (number, log), tail in zip(logs, tails, strict=True)
+            ],
+            "jobs": [
+                {"token": token, "began": str(utc_datetime(Timestamp(time)))}
+                for token, time in sorted(state.jobs.items())
+            ],
+        }
+
+    # Steps
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Do the steps of a job or of a reader."""
+        sent: Any = None
+        error: Exception | None = None
+        try:
+            while True:
+                effect = steps.send(sent) if error is None else steps.throw(error)
+                self._on_step(effect)
+                sent, error = None, None
+                try:
+                    sent = await self._do(effect)
+                except Exception as problem:  # noqa: BLE001 - the job decides
+                    error = problem
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            steps.close()
+
+    async def _do(self, effect: IndexEffect) -> Any:
+        match effect:
+            case ProposeCommand(command):
+                return await self._propose(command)
+            case ConfirmView():
+                return await self.manifest.confirm(timeout=PROPOSE_SECONDS)
+            case FindTails(logs):
+                tails = await asyncio.gather(*(self.client.tail_lsn(log) for log in logs))
+                return dict(zip(logs, map(int, tails), strict=True))
+            case ReadRange(log, start, until, bytes_max):
+                return await self._read(log, start, until, bytes_max)
+            case DoWork(work):
+                return await asyncio.to_thread(work)
+
+    async def _propose(self, command: ManifestCommand) -> ManifestOutcome:
+        outcome = await self.manifest.propose(encode_manifest_command(command), timeout=PROPOSE_SECONDS)
+        if outcome.applied:
+            return ManifestOutcome(msgpack.unpackb(outcome.result))
+        return ManifestOutcome(0, *refusal(outcome.reason))
+
+    async def command(self, command: ManifestCommand) -> ManifestOutcome:
+        """Propose a command to the manifest.
+
+        Raises:
+            LogDeviceError: it was refused; as `Replica.propose`.
+        """
+        outcome = await self._propose(command)
+        if outcome.refused is not None:
+            raise refused(outcome)
+        return outcome
+
+    async def _read(self, log: int, start: int, until: int, bytes_max: int) -> RawRange:
+        """A range, as whole entries."""
+        records: list[tuple[int, bytes | None]] = []
+        size = 0
+        async with self.client.reader(log, start, until) as reader:
+            while batch := await reader.read(_READ_AT_ONCE, timeout=READ_SECONDS):
+                for gap in batch.gaps:
+                    _check_gap(log, gap)
+                records += zip(batch.lsns, batch.payloads, strict=True)
+                size += sum(len(payload or b"") for payload in batch.payloads)
+                if size > bytes_max and records and records[0][0] < (last := records[-1][0]):
+                    while records[-1][0] == last:  # others of this entry may be missing
+                        records.pop()
+                    return RawRange(int(last) - 1, records)
+        return RawRange(until, records)
+
+    # Jobs
+
+    def writer(self, **options: Any) -> IndexWriter:
+        """A writer; the options are those of `Client.buffered_writer`."""
+        return IndexWriter(self.client, self.manifest, **options)
+
+    async def deal(self) -> DealReport:
+        """Deal what the raw logs hold at this moment.
+
+        Raises:
+            LogDeviceError: DATALOSS: records are lost, nothing behind them in that log is dealt; PREEMPTED: somebody ended this job; others.
+        """
+        return await self.run(deal_job(lambda: self.state, self.store))
+
+    async def optimize(self, policy: MergePolicy = STANDARD_POLICY, *, index: str | None = None) -> MergeReport:
+        """Sort and optimize as far as the policy asks for it.
+
+        Raises:
+            LogDeviceError: as `deal`.
+        """
+        return await self.run(merge_job(lambda: self.state, self.store, policy, index=index))
+
+    async def collect(self, *, grace: float = GRACE_SECONDS) -> CollectReport:
+        """Delete files that were replaced more than `grace` seconds ago, and what jobs left that have ended."""
+        before = int((datetime.now(UTC).timestamp() - grace) * 1e6)
+        return await self.run(collect_job(lambda: self.state, self.store, before))
+
+    async def end_job(self, token: int) -> None:
+        """End a job that nobody does any more; if somebody does, it commits nothing from here on."""
+        await self.command(EndJob(token))
+
+    async def drop(self, index: str) -> None:
+        """Drop an index: what was acknowledged before is gone; what is written later is kept."""
+        await self.run(drop_index(lambda: self.state, index))
+
+    async def change_routing(self, raw_logs: int, *, attributes: Mapping[str, Any] | None = None) -> None:
+        """Go on with other raw logs. Writers wait for some hundred milliseconds. Go on with a change that was interrupted by calling it again."""
+        await self.manifest.confirm(timeout=PROPOSE_SECONDS)
+        if self.state.writable() is not None:
+            number = self.state.generations[-1].number + 1
+            logs = await _log_group(self.client, raw_group(self.path, number), raw_logs, attributes)
+            await self.command(AddGeneration(logs))
+        for generation in self.state.generations[:-1]:
+            if generation.ends is None:
+                ends = await asyncio.gather(*map(self._end_log, generation.logs))
+                outcome = await self._propose(EndGeneration(generation.number, ends))
+                if outcome.refused not in (None, Status.STALE):
+                    raise refused(outcome)
+
+    async def _end_log(self, log: int) -> int:
+        try:
+            await self.client.mark_end(log)
+        except LogDeviceError as error:
+            if error.status is not Status.ENDED:
+                raise
+        return int(await self.client.tail_lsn(log))
+
+    # Reading
+
+    async def read_page(self, index: str, token: str | None = None) -> IndexPage:
+        """The first page of an index, or the one that a token names.
+
+        Raises:
+            PageExpired: begin again without a token.
+            LogDeviceError: INVALID_PARAM, DATALOSS, others.
+        """
+        return await self.run(read_page(lambda: self.state, self.store, index, token))
+
+    async def pages(self, index: str) -> AsyncIterator[IndexPage]:
+        """All pages of an index, as of this moment.
+
+        Raises:
+            LogDeviceError: as `read_page`.
+        """
+        token: str | None = None
+        while True:
+            page = await self.read_page(index, token)
+            yield page
+            if (token := page.next_token) is None:
+                return
+
+    async def documents(self, index: str) -> dict[str, Modification]:
+        """The documents of an index, all in memory."""
+        found: dict[str, Modification] = {}
+        async for page in self.pages(index):
+            for docid, change in page.rows():
+                older = found.get(docid)
+                found[docid] = change if older is None else merge(older, change)
+        return {docid: left for docid, change in found.items() if (left := document(change)) is not None}
+
+
+def _check_gap(log: int, gap: Gap) -> None:
+    if gap.kind in (GapKind.DATALOSS, GapKind.TRIM):
+        what = "are lost" if gap.kind is GapKind.DATALOSS else "were trimmed before they were dealt"
+        text = f"raw log {log}: {LSN(gap.lo)} to {LSN(gap.hi)} {what}"
+        raise LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)

@@ -1,0 +1,281 @@
+"""Jobs: dealing, merging, collecting garbage. Whoever runs them may die between any two steps, and two may run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from indexlog.columns import merged_runs, table_of
+from indexlog.effects import (
+    ConfirmView,
+    DoWork,
+    FindTails,
+    ManifestOutcome,
+    ProposeCommand,
+    RawRange,
+    ReadRange,
+    Steps,
+    View,
+)
+from indexlog.manifest.commands import BeginJob, Deal, DropIndex, EndJob, Forget, OutputFile, Replace, SliceEntry
+from indexlog.manifest.parts import PartKind
+from indexlog.planning import MergePlan, MergePolicy, forgettable, garbage, plan_merge
+from indexlog.records import Modification, decode_record
+from indexlog.stored import read_run, write_container, write_run
+from indexlog.stores import FileStore
+from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
+
+DEAL_BYTES_MAX: Final = 32_000_000
+"""Payloads that are made into one container."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class DealReport:
+    """What a job dealt."""
+
+    records: int = 0
+    bytes: int = 0
+    containers: int = 0
+    unreadable: int = 0
+    overtaken: int = 0
+    """Ranges that somebody else dealt first."""
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """What a job sorted and optimized."""
+
+    sorted: int = 0
+    optimized: int = 0
+    records: int = 0
+    """That were written."""
+    bytes: int = 0
+    """That were written."""
+    overtaken: int = 0
+    """Merges that were refused: others had replaced an input."""
+
+
+@dataclass(slots=True)
+class CollectReport:
+    """What a job deleted."""
+
+    files: int = 0
+    bytes: int = 0
+    forgotten: int = 0
+    """Page tokens below this serial are not served any more."""
+
+
+def refused(outcome: ManifestOutcome) -> LogDeviceError:
+    """The error of a command that was refused."""
+    assert outcome.refused is not None
+    return LogDeviceError(outcome.refused, outcome.reason, retriable=False, maybe_applied=False)
+
+
+def lost_file(index: str, error: FileNotFoundError) -> LogDeviceError:
+    """A file is missing in the store although the manifest counts on it."""
+    text = f"index {index}: a file that is live is not in the store: {error}"
+    return LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)
+
+
+def job(work: Callable[[int], Steps[T]]) -> Steps[T]:
+    """Begin a job, do its work with its token, and end it, also when the work fails."""
+    begun: ManifestOutcome = yield ProposeCommand(BeginJob())
+    if begun.refused is not None:
+        raise refused(begun)
+    token = begun.number
+    try:
+        result = yield from work(token)
+    except Exception:
+        yield ProposeCommand(EndJob(token))
+        raise
+    yield ProposeCommand(EndJob(token))
+    return result
+
+
+# Dealing
+
+
+@dataclass(slots=True)
+class DealtRange:
+    """Modifications of a range of a raw log, by index."""
+
+    records: int = 0
+    size: int = 0
+    unreadable: int = 0
+    rows: dict[str, list[tuple[str, Modification]]] = field(default_factory=dict)
+
+    def add(self, lsn: int, payload: bytes | None, floors: Mapping[str, int]) -> None:
+        """The next record."""
+        if payload == b"":
+            return  # what ends a raw log
+        try:
+            record = decode_record(payload if payload is not None else b"")
+        except CorruptEntryError:
+            self.unreadable += 1
+            return
+        self.records += 1
+        self.size += len(payload or b"")
+        if lsn > floors.get(record.index, 0):
+            self.rows.setdefault(record.index, []).append((record.docid, record.change))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """A table for each index."""
+        return {index: table_of(rows) for index, rows in self.rows.items()}
+
+
+def floors_of(view: View, log: int) -> dict[str, int]:
+    """By index, up to which LSN of a raw log it was dropped, where that is not dealt."""
+    state = view()
+    dealt = state.dealt.get(log, 0)
+    return {index: lsn for index, floor in state.floors.items() if (lsn := floor.lsns.get(log, 0)) > dealt}
+
+
+def deal_range(
+    store: FileStore, path: str, records: Sequence[tuple[int, bytes | None]], floors: Mapping[str, int]
+) -> tuple[DealtRange, list[SliceEntry]]:
+    """Make a container, if there is anything for it."""
+    dealt = DealtRange()
+    for lsn, payload in records:
+        dealt.add(lsn, payload, floors)
+    slices = write_container(store, path, dealt.tables()) if dealt.rows else []
+    return dealt, slices
+
+
+def deal_job(view: View, store: FileStore, *, bytes_max: int = DEAL_BYTES_MAX) -> Steps[DealReport]:
+    """Deal what the raw logs hold at this moment."""
+
+    def work(token: int) -> Steps[DealReport]:
+        report = DealReport()
+        yield ConfirmView()
+        while (generation := view().generation()) is not None:
+            tails: Mapping[int, int] = yield FindTails(generation.logs)
+            for place, log in enumerate(generation.logs):
+                end = tails[log] if generation.ends is None else min(tails[log], generation.ends[place])
+                yield from _deal_log(view, store, token, log, end, bytes_max, report)
+            now = view().generation()
+            if now is None or now.number == generation.number:
+                break
+        return report
+
+    return job(work)
+
+
+def _deal_log(
+    view: View, store: FileStore, token: int, log: int, end: int, bytes_max: int, report: DealReport
+) -> Steps[None]:
+    while (start := view().dealt.get(log, end) + 1) <= end:
+        raw: RawRange = yield ReadRange(log, start, end, bytes_max)
+        yield from commit_range(view, store, token, log, start, raw, report)
+
+
+def commit_range(
+    view: View, store: FileStore, token: int, log: int, start: int, raw: RawRange, report: DealReport
+) -> Steps[None]:
+    """Make the container of a range that was read, and commit it; nothing if somebody else was first."""
+    drops, floors = view().drops, floors_of(view, log)
+    path = f"{token}/{log}-{start}-{drops}.arrow"
+    dealt: DealtRange
+    slices: list[SliceEntry]
+    dealt, slices = yield DoWork(lambda: deal_range(store, path, raw.records, floors))
+    command = Deal(token, log, start, raw.until, drops, dealt.unreadable, path if slices else "", slices)
+    outcome: ManifestOutcome = yield ProposeCommand(command)
+    if outcome.refused is Status.STALE:
+        report.overtaken += 1
+    elif outcome.refused is None:
+        report.records += dealt.records
+        report.bytes += dealt.size
+        report.containers += bool(slices)
+        report.unreadable += dealt.unreadable
+    elif outcome.refused is not Status.AGAIN:  # else an index was dropped meanwhile, and the view knows it
+        raise refused(outcome)
+
+
+# Merging
+
+
+def merge_parts(store: FileStore, path: str, plan: MergePlan) -> OutputFile | None:
+    """Write the file that a plan asks for."""
+    runs: list[Iterator[pa.Table]] = [read_run(store, part) for part in plan.parts]
+    return write_run(store, path, plan.kind, plan.timestamp, merged_runs(runs, oldest=plan.is_oldest))
+
+
+def merge_job(view: View, store: FileStore, policy: MergePolicy, *, index: str | None = None) -> Steps[MergeReport]:
+    """Sort and optimize all indexes, or one, until the policy asks for nothing more."""
+
+    def work(token: int) -> Steps[MergeReport]:
+        report = MergeReport()
+        yield ConfirmView()
+        number = 0
+        for name in sorted(view().indexes) if index is None else [index]:
+            while (plan := plan_merge(name, view().parts(name), policy)) is not None:
+                number += 1
+                yield from _merge(view, store, f"{token}/{number}.parquet", token, plan, report)
+        return report
+
+    return job(work)
+
+
+def _merge(view: View, store: FileStore, path: str, token: int, plan: MergePlan, report: MergeReport) -> Steps[None]:
+    try:
+        output: OutputFile | None = yield DoWork(lambda: merge_parts(store, path, plan))
+    except FileNotFoundError as error:  # replaced and collected meanwhile
+        yield ConfirmView()
+        if set(plan.parts) <= set(view().parts(plan.index)):
+            raise lost_file(plan.index, error) from None
+        report.overtaken += 1
+        return
+    yield from commit_merge(token, plan, output, report)
+
+
+def commit_merge(token: int, plan: MergePlan, output: OutputFile | None, report: MergeReport) -> Steps[None]:
+    """Put a file in the place of what it was made of."""
+    keys = [part.key for part in plan.parts]
+    outcome: ManifestOutcome = yield ProposeCommand(Replace(token, plan.index, keys, plan.is_oldest, output))
+    if outcome.refused is Status.STALE:
+        report.overtaken += 1
+    elif outcome.refused is not None:
+        raise refused(outcome)
+    else:
+        report.sorted += plan.kind is PartKind.SORTED
+        report.optimized += plan.kind is PartKind.OPTIMIZED
+        report.records += 0 if output is None else output.records
+        report.bytes += 0 if output is None else output.bytes
+
+
+# Collecting, dropping
+
+
+def collect_job(view: View, store: FileStore, before: int) -> Steps[CollectReport]:
+    """Forget parts that were retired before a time, in microseconds since 1970, and delete what nobody needs."""
+    listed: list[tuple[str, int]] = yield DoWork(store.list)
+    yield ConfirmView()
+    serial = forgettable(view().retired, before, view().forgotten)
+    outcome: ManifestOutcome = yield ProposeCommand(Forget(serial))
+    if outcome.refused is not None:
+        raise refused(outcome)
+    found = garbage(listed, view())
+    for path, _ in found:
+        yield DoWork(_deletion(store, path))
+    return CollectReport(len(found), sum(size for _, size in found), view().forgotten)
+
+
+def _deletion(store: FileStore, path: str) -> Callable[[], Any]:
+    return lambda: store.delete(path)
+
+
+def drop_index(view: View, index: str) -> Steps[None]:
+    """Drop an index: all that was acknowledged before this call goes."""
+    while True:
+        yield ConfirmView()
+        logs = view().undealt_logs()
+        tails: Mapping[int, int] = yield FindTails([log for log, _ in logs])
+        floors = [(log, tails[log] if end is None else min(tails[log], end)) for log, end in logs]
+        outcome: ManifestOutcome = yield ProposeCommand(DropIndex(index, floors))
+        if outcome.refused is None:
+            return
+        if outcome.refused is not Status.STALE:
+            raise refused(outcome)

@@ -1,0 +1,423 @@
+"""The manifest as a replicated state.
+
+Rules that `docs/decisions/0017-index-log.md` gives reasons for and that hold here:
+
+1. *Dealt once*: a deal goes on exactly where dealing of its log stands, in the oldest generation that is not dealt whole.
+2. *Neighbours*: a file replaces parts of one index that are live and side by side.
+3. *Oldest*: deletes go only with a run that begins with the index's oldest part.
+4. *Ended*: a token that has ended commits nothing.
+5. *Floors*: a deal that does not know of a drop is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgpack
+
+from client.log_tree.commands import refuse
+from client.replica.applied_state import StateKind
+from client.replica.commands import StateVersion, number_field
+from indexlog.manifest.commands import (
+    NUMBER_MAX,
+    AddGeneration,
+    BeginJob,
+    Deal,
+    DropIndex,
+    EndGeneration,
+    EndJob,
+    Forget,
+    Initialize,
+    OutputFile,
+    Replace,
+    decode_manifest_command,
+    lsn_field,
+    path_field,
+    token_of,
+)
+from indexlog.manifest.parts import WHOLE_FILE, IndexFloor, Part, PartKind, RetiredPart, RoutingGeneration
+from indexlog.records import TIMESTAMP_MAX, check_index
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.core.unpacking import check_complete
+
+KIND_NAME: Final = "index log"
+PARTS_MAX: Final = 500_000
+"""Live and retired ones; a deal that makes more is refused. A snapshot has at most 64 MiB."""
+FLOORS_MAX: Final = 50_000
+"""Indexes that were dropped at some time."""
+JOBS_MAX: Final = 1000
+"""At a time."""
+_FORMAT: Final = 1
+
+
+class ManifestState:
+    """What the commands to the manifest amount to."""
+
+    def __init__(self) -> None:
+        self.store = ""
+        """The URL of the store; empty before `Initialize`."""
+        self.generations: list[RoutingGeneration] = []
+        """Those that are not dealt whole, and the newest one."""
+        self.dealt: dict[int, int] = {}
+        """Of each raw log of these generations, the last LSN that is dealt; 0: none is."""
+        self.jobs: dict[int, int] = {}
+        """Tokens of jobs that have not ended, and when they began, by the sequencer's clock: microseconds since 1970."""
+        self.next_token = 1
+        self.serial = 0
+        """Changes of parts so far."""
+        self.forgotten = 0
+        """Page tokens of a serial below this one are not served any more."""
+        self.drops = 0
+        """Indexes that were dropped so far."""
+        self.unreadable = 0
+        """Records of raw logs that are no modifications."""
+        self.indexes: dict[str, list[Part]] = {}
+        """The live parts of each index, in the order of modifications."""
+        self.floors: dict[str, IndexFloor] = {}
+        """Of indexes that were dropped."""
+        self.retired: list[RetiredPart] = []
+        """In the order in which they were retired."""
+        self._live = 0
+
+    # Looking
+
+    def generation(self) -> RoutingGeneration | None:
+        """The one that is dealt: the oldest that is not dealt whole."""
+        return next((each for each in self.generations if not self._is_dealt(each)), None)
+
+    def writable(self) -> RoutingGeneration | None:
+        """The one to which modifications go; None while there is none: the one before has not ended yet."""
+        if not self.generations or self.generations[-1].ends is not None:
+            return None
+        if any(each.ends is None for each in self.generations[:-1]):
+            return None
+        return self.generations[-1]
+
+    def undealt_logs(self) -> list[tuple[int, int | None]]:
+        """Raw logs that are not dealt whole, in the order of dealing, each with its end if it has one."""
+        found: list[tuple[int, int | None]] = []
+        for each in self.generations:
+            ends = each.ends or (None,) * len(each.logs)
+            found += [
+                (log, end)
+                for log, end in zip(each.logs, ends, strict=True)
+                if end is None or self.dealt.get(log, 0) < end
+            ]
+        return found
+
+    def parts(self, index: str, serial: int | None = None) -> list[Part]:
+        """What an index consists of, oldest first; as of `serial`, if that is not forgotten."""
+        live = self.indexes.get(index, [])
+        if serial is None or serial == self.serial:
+            return list(live)
+        found = [part for part in live if part.made <= serial]
+        found += [each.part for each in self.retired if each.index == index and each.part.made <= serial < each.retired]
+        return sorted(found, key=lambda part: part.since)
+
+    def paths(self) -> Iterator[str]:
+        """Files that are live, or retired and not forgotten; some more than once."""
+        for parts in self.indexes.values():
+            for part in parts:
+                yield part.path
+        for each in self.retired:
+            yield each.part.path
+
+    def _is_dealt(self, generation: RoutingGeneration) -> bool:
+        return generation.ends is not None and all(
+            self.dealt.get(log, 0) >= end for log, end in zip(generation.logs, generation.ends, strict=True)
+        )
+
+    # Commands
+
+    def apply(self, command: bytes, at: StateVersion, time: Timestamp) -> bytes:
+        """Change the manifest: as `StateMachine.apply`. The result of `BeginJob` is the token, of other commands the serial behind them."""
+        wanted = decode_manifest_command(command)
+        if self.store == "" and type(wanted) is not Initialize:
+            raise refuse(Status.NOTFOUND, "there is no index log here yet: initialize it")
+        match wanted:
+            case Initialize():
+                self._initialize(wanted)
+            case BeginJob():
+                return self._begin(time)
+            case EndJob():
+                self._end(wanted)
+            case Deal():
+                self._deal(wanted)
+            case Replace():
+                self._replace(wanted, time)
+            case Forget():
+                self._forget(wanted)
+            case DropIndex():
+                self._drop(wanted, time)
+            case AddGeneration():
+                self._add_generation(wanted)
+            case EndGeneration():
+                self._end_generation(wanted)
+        result: bytes = msgpack.packb(self.serial)
+        return result
+
+    def _initialize(self, wanted: Initialize) -> None:
+        if self.store:
+            raise refuse(Status.EXISTS, f"there is an index log already, with files at {self.store[:100]}")
+        self.store = wanted.store
+        self._open_generation(0, wanted.logs)
+
+    def _open_generation(self, number: int, logs: Any) -> None:
+        self.generations.append(RoutingGeneration(number, tuple(logs)))
+        self.dealt.update(dict.fromkeys(logs, 0))
+
+    def _begin(self, time: Timestamp) -> bytes:
+        if len(self.jobs) >= JOBS_MAX:
+            raise refuse(Status.NOBUFS, f"{JOBS_MAX} jobs have begun and not ended")
+        token = self.next_token
+        self.next_token += 1
+        self.jobs[token] = max(0, time)
+        result: bytes = msgpack.packb(token)
+        return result
+
+    def _end(self, wanted: EndJob) -> None:
+        self._check_token(wanted.token)
+        del self.jobs[wanted.token]
+
+    def _check_token(self, token: int) -> None:
+        if token not in self.jobs:
+            raise refuse(Status.PREEMPTED, f"job {token} has ended")
+
+    def _check_path(self, token: int, path: str) -> None:
+        if token_of(path) != token:
+            raise refuse(Status.INVALID_PARAM, f"{path} was not written by job {token}")
+
+    def _deal(self, wanted: Deal) -> None:
+        self._check_token(wanted.token)
+        generation = self.generation()
+        if generation is None or wanted.log not in generation.logs:
+            raise refuse(Status.STALE, f"log {wanted.log} is not one of those that are dealt now")
+        dealt = self.dealt[wanted.log]
+        if wanted.start != dealt + 1:
+            raise refuse(Status.STALE, f"log {wanted.log} is dealt up to {dealt}, not up to {wanted.start - 1}")
+        ends = generation.ends
+        end = NUMBER_MAX if ends is None else ends[generation.logs.index(wanted.log)]
+        if not wanted.start <= wanted.until <= end:
+            raise refuse(Status.INVALID_PARAM, f"log {wanted.log}: {wanted.until} is not in what can be dealt")
+        if wanted.drops != self.drops:
+            raise refuse(Status.AGAIN, "an index was dropped meanwhile: deal again without its records")
+        if bool(wanted.slices) != bool(wanted.path):
+            raise refuse(Status.INVALID_PARAM, "a container without slices, or slices without a container")
+        names = [each.index for each in wanted.slices]
+        if len(set(names)) != len(names):
+            raise refuse(Status.INVALID_PARAM, "a container has an index twice")
+        if wanted.path:
+            self._check_path(wanted.token, wanted.path)
+        if self._live + len(self.retired) + len(wanted.slices) > PARTS_MAX:
+            raise refuse(Status.NOSPC, f"the manifest is full: {PARTS_MAX} parts. Optimize, and collect garbage")
+        self.serial += 1
+        self.unreadable += wanted.unreadable
+        serial = self.serial
+        for place, each in enumerate(wanted.slices):
+            part = Part(
+                wanted.path,
+                place,
+                PartKind.UNSORTED,
+                each.records,
+                each.bytes,
+                each.timestamp,
+                serial,
+                serial,
+                serial,
+            )
+            self.indexes.setdefault(each.index, []).append(part)
+        self._live += len(wanted.slices)
+        self.dealt[wanted.log] = wanted.until
+        self._close_generations()
+
+    def _close_generations(self) -> None:
+        while len(self.generations) > 1 and self._is_dealt(self.generations[0]):
+            for log in self.generations.pop(0).logs:
+                del self.dealt[log]
+
+    def _replace(self, wanted: Replace, time: Timestamp) -> None:
+        self._check_token(wanted.token)
+        parts = self.indexes.get(wanted.index, [])
+        at = next((place for place, part in enumerate(parts) if [part.key] == wanted.inputs[:1]), None)
+        if at is None:
+            raise refuse(Status.STALE, f"index {wanted.index}: the first input is not live")
+        run = parts[at : at + len(wanted.inputs)]
+        if [part.key for part in run] != wanted.inputs:
+            raise refuse(Status.STALE, f"index {wanted.index}: the inputs are not live, or not side by side")
+        if wanted.drops_deletes and at > 0:
+            raise refuse(Status.INVALID_PARAM, f"index {wanted.index}: deletes cannot go, there are older parts")
+        output = wanted.output
+        if output is None and not wanted.drops_deletes:
+            raise refuse(Status.INVALID_PARAM, f"index {wanted.index}: nothing replaces parts that are not the oldest")
+        if output is not None:
+            self._check_path(wanted.token, output.path)
+        self.serial += 1
+        self._retire(wanted.index, run, time)
+        made = [] if output is None else [self._made(output, run)]
+        parts[at : at + len(run)] = made
+        self._live += len(made)
+        if not parts:
+            del self.indexes[wanted.index]
+
+    def _made(self, output: OutputFile, run: list[Part]) -> Part:
+        return Part(
+            output.path,
+            WHOLE_FILE,
+            output.kind,
+            output.records,
+            output.bytes,
+            output.timestamp,
+            self.serial,
+            run[0].since,
+            run[-1].until,
+        )
+
+    def _retire(self, index: str, parts: list[Part], time: Timestamp) -> None:
+        self.retired += [RetiredPart(index, part, self.serial, max(0, time)) for part in parts]
+        self._live -= len(parts)
+
+    def _forget(self, wanted: Forget) -> None:
+        if wanted.serial > self.serial:
+            raise refuse(Status.INVALID_PARAM, f"serial {wanted.serial} is not reached yet")
+        self.forgotten = max(self.forgotten, wanted.serial)
+        self.retired = [each for each in self.retired if each.retired > self.forgotten]
+
+    def _drop(self, wanted: DropIndex, time: Timestamp) -> None:
+        logs = [log for log, _ in self.undealt_logs()]
+        if [log for log, _ in wanted.floors] != logs:
+            raise refuse(Status.STALE, "the raw logs are other ones: look for their tails again")
+        if wanted.index not in self.floors and len(self.floors) >= FLOORS_MAX:
+            raise refuse(Status.NOSPC, f"{FLOORS_MAX} indexes were dropped already")
+        self.serial += 1
+        self.drops += 1
+        self._retire(wanted.index, self.indexes.pop(wanted.index, []), time)
+        lsns = dict(self.dealt)
+        for log, lsn in wanted.floors:
+            lsns[log] = max(lsns[log], lsn)
+        self.floors[wanted.index] = IndexFloor(self.generations[0].number, lsns)
+
+    def _add_generation(self, wanted: AddGeneration) -> None:
+        if self.writable() is None:
+            raise refuse(Status.AGAIN, f"generation {self.generations[-1].number} has not begun yet")
+        used = {log for each in self.generations for log in each.logs}
+        if used & set(wanted.logs):
+            raise refuse(Status.INVALID_PARAM, "a raw log belongs to one generation only")
+        self._open_generation(self.generations[-1].number + 1, wanted.logs)
+
+    def _end_generation(self, wanted: EndGeneration) -> None:
+        place = next((at for at, each in enumerate(self.generations) if each.number == wanted.number), None)
+        if place is None or self.generations[place].ends is not None:
+            raise refuse(Status.STALE, f"generation {wanted.number} has ended already")
+        if place == len(self.generations) - 1:
+            raise refuse(Status.INVALID_PARAM, "the last generation cannot end: add another one first")
+        logs = self.generations[place].logs
+        if len(wanted.ends) != len(logs) or any(
+            end < self.dealt[log] for log, end in zip(logs, wanted.ends, strict=True)
+        ):
+            raise refuse(Status.INVALID_PARAM, "the end of each log expected, not before what is dealt")
+        self.generations[place] = RoutingGeneration(wanted.number, logs, tuple(wanted.ends))
+        self._close_generations()
+
+    # Snapshots
+
+    def encode(self) -> bytes:
+        """For a snapshot."""
+        packed: bytes = msgpack.packb(
+            [
+                _FORMAT,
+                self.store,
+                [[each.number, each.logs, each.ends] for each in self.generations],
+                sorted(self.dealt.items()),
+                sorted(self.jobs.items()),
+                self.next_token,
+                self.serial,
+                self.forgotten,
+                self.drops,
+                self.unreadable,
+                [[index, [_packed(part) for part in self.indexes[index]]] for index in sorted(self.indexes)],
+                [
+                    [index, self.floors[index].generation, sorted(self.floors[index].lsns.items())]
+                    for index in sorted(self.floors)
+                ],
+                [[each.index, _packed(each.part), each.retired, each.time] for each in self.retired],
+            ]
+        )
+        return packed
+
+    @classmethod
+    def decode(cls, data: bytes) -> ManifestState:
+        """From `encode`; ValueError for anything else."""
+        try:
+            check_complete(data)
+            return cls._decoded(msgpack.unpackb(data))
+        except (TypeError, KeyError, msgpack.UnpackException) as error:
+            raise ValueError(f"this is no manifest: {error}") from None
+
+    @classmethod
+    def _decoded(cls, raw: Any) -> ManifestState:
+        format_, store, generations, dealt, jobs, token, serial, forgotten, drops, unreadable, indexes, floors, gone = (
+            raw
+        )
+        if format_ != _FORMAT or type(store) is not str:
+            raise ValueError(f"a manifest of format {_FORMAT} expected")
+        found = cls()
+        found.store = store
+        found.generations = [
+            RoutingGeneration(
+                _number(number), tuple(map(_number, logs)), None if ends is None else tuple(map(lsn_field, ends))
+            )
+            for number, logs, ends in generations
+        ]
+        found.dealt = {_number(log): lsn_field(lsn) for log, lsn in dealt}
+        found.jobs = {_number(token): _number(time) for token, time in jobs}
+        found.next_token, found.serial, found.forgotten = map(_number, (token, serial, forgotten))
+        found.drops, found.unreadable = _number(drops), _number(unreadable)
+        found.indexes = {check_index(index): [_unpacked(part) for part in parts] for index, parts in indexes}
+        found.floors = {
+            check_index(index): IndexFloor(_number(number), {_number(log): lsn_field(lsn) for log, lsn in lsns})
+            for index, number, lsns in floors
+        }
+        found.retired = [
+            RetiredPart(check_index(index), _unpacked(part), _number(retired), _number(time))
+            for index, part, retired, time in gone
+        ]
+        found._live = sum(map(len, found.indexes.values()))
+        return found
+
+
+def _packed(part: Part) -> list[Any]:
+    return [
+        part.path,
+        part.place,
+        part.kind,
+        part.records,
+        part.bytes,
+        part.timestamp,
+        part.made,
+        part.since,
+        part.until,
+    ]
+
+
+def _unpacked(raw: Any) -> Part:
+    path, place, kind, records, size, timestamp, made, since, until = raw
+    return Part(
+        path_field(path),
+        number_field(place, WHOLE_FILE, NUMBER_MAX),
+        PartKind(kind),
+        _number(records),
+        _number(size),
+        number_field(timestamp, 0, TIMESTAMP_MAX),
+        _number(made),
+        _number(since),
+        _number(until),
+    )
+
+
+def _number(value: Any) -> int:
+    return number_field(value, 0, NUMBER_MAX)
+
+
+MANIFEST: Final = StateKind(KIND_NAME, ManifestState, ManifestState.decode)

@@ -1,0 +1,82 @@
+"""Containers and files of one index: how they are written, and read from any document on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from indexlog.columns import SCHEMA, behind, pieces_of, size_of
+from indexlog.manifest.commands import OutputFile, SliceEntry
+from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
+from indexlog.stores import FileStore
+
+PAGE_BYTES_MAX: Final = 5_000_000
+"""Of a row group, and of a page."""
+_WRITE_OPTIONS: Final[Mapping[str, Any]] = {
+    "compression": "zstd",
+    "write_statistics": ["docid"],
+    "use_dictionary": False,
+    "column_encoding": {"docid": "DELTA_BYTE_ARRAY"},
+}
+
+
+def write_container(store: FileStore, path: str, tables: Mapping[str, pa.Table]) -> list[SliceEntry]:
+    """Write what was dealt, a batch for each index; all tables have rows."""
+    slices = []
+    with (
+        store.create(path) as file,
+        pa.ipc.new_file(file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer,
+    ):
+        for index in sorted(tables):
+            table = tables[index].combine_chunks()
+            (batch,) = table.to_batches()
+            writer.write_batch(batch)
+            oldest = pc.min(table.column("timestamp")).as_py()
+            slices.append(SliceEntry(index, len(table), size_of(table), oldest))
+    return slices
+
+
+def write_run(
+    store: FileStore, path: str, kind: PartKind, timestamp: int, tables: Iterable[pa.Table]
+) -> OutputFile | None:
+    """Write a file of one index, from tables that are sorted and hold each document once. None: they are empty, and nothing was written."""
+    pieces = pieces_of(tables, PAGE_BYTES_MAX)
+    first = next(pieces, None)
+    if first is None:
+        return None
+    records = len(first)
+    with store.create(path) as file:
+        with pq.ParquetWriter(file, SCHEMA, **_WRITE_OPTIONS) as writer:
+            writer.write_table(first, row_group_size=len(first))
+            for piece in pieces:
+                writer.write_table(piece, row_group_size=len(piece))
+                records += len(piece)
+        size = file.tell()
+    return OutputFile(path, kind, records, size, timestamp)
+
+
+def read_run(store: FileStore, part: Part, after: str | None = None) -> Iterator[pa.Table]:
+    """The rows of a part behind a document id, in tables of a page at most for files, in one table for a slice.
+
+    Raises:
+        FileNotFoundError: it was collected.
+    """
+    with store.open(part.path) as file:
+        if part.place != WHOLE_FILE:
+            batch = pa.ipc.open_file(file).get_batch(part.place)
+            yield behind(pa.Table.from_batches([batch], SCHEMA), after)
+            return
+        found = pq.ParquetFile(file)
+        for number in range(found.num_row_groups):
+            if after is not None and _last_docid(found, number) <= after:
+                continue
+            yield behind(found.read_row_group(number).cast(SCHEMA), after)
+
+
+def _last_docid(file: pq.ParquetFile, number: int) -> str:
+    greatest: str = file.metadata.row_group(number).column(0).statistics.max
+    return greatest

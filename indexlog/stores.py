@@ -1,0 +1,123 @@
+"""Where files are: immutable, named by the job that wrote them, and whole as soon as they have their name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyarrow as pa
+from pyarrow import fs
+
+from indexlog.manifest.commands import is_path
+from logdevice_py.core.status import LogDeviceError, Status
+
+
+class FileStore(Protocol):
+    """Files by path; all calls block."""
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """Write a file. It has its name, durably, once the block is left; an error in the block leaves no file of that name."""
+
+    def open(self, path: str) -> Any:
+        """A `pyarrow.NativeFile` to read it, at any place.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    def list(self) -> list[tuple[str, int]]:
+        """All files that jobs wrote, with their sizes in bytes."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file. Harmless when there is none."""
+
+
+class MemoryStore:
+    """Files of one process, for tests."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """Write a file: as `FileStore`."""
+        assert path not in self.files, path
+        sink = pa.BufferOutputStream()
+        yield sink
+        self.files[path] = sink.getvalue().to_pybytes()
+
+    def open(self, path: str) -> Any:
+        """Read a file."""
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return pa.BufferReader(self.files[path])
+
+    def list(self) -> list[tuple[str, int]]:
+        """All files."""
+        return [(path, len(data)) for path, data in self.files.items()]
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        self.files.pop(path, None)
+
+
+class ArrowStore:
+    """Files of a file system that pyarrow knows: objects of S3, which have their name when they are complete."""
+
+    def __init__(self, system: fs.FileSystem, root: str) -> None:
+        self._system = system
+        self._root = root.rstrip("/")
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """Write a file."""
+        sink = self._system.open_output_stream(self._at(path), compression=None)
+        try:
+            yield sink
+        except BaseException:
+            # pyarrow completes the object whatever happens; nobody knows of it, and its job's garbage is collected
+            sink.close()
+            self._system.delete_file(self._at(path))
+            raise
+        sink.close()
+
+    def open(self, path: str) -> Any:
+        """Read a file."""
+        return self._system.open_input_file(self._at(path))
+
+    def list(self) -> list[tuple[str, int]]:
+        """All files."""
+        chosen = fs.FileSelector(self._root, allow_not_found=True, recursive=True)
+        begin = len(self._root) + 1
+        return [
+            (each.path[begin:], each.size)
+            for each in self._system.get_file_info(chosen)
+            if each.type == fs.FileType.File and is_path(each.path[begin:])
+        ]
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        try:
+            self._system.delete_file(self._at(path))
+        except FileNotFoundError:
+            return
+
+
+LOCAL_SCHEME: Final = "file://"
+
+
+def remote_store(url: str) -> ArrowStore:
+    """The store of a URL like ``s3://bucket/path?region=...``.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: pyarrow knows no such file system.
+    """
+    try:
+        system, root = fs.FileSystem.from_uri(url)
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise LogDeviceError(Status.INVALID_PARAM, f"the store {url}: {error}") from None
+    return ArrowStore(system, root)

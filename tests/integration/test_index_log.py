@@ -1,0 +1,202 @@
+"""An index log on a cluster: real input through writers, dealing, optimizing, collecting and readers, compared with what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from client.client import Client
+from indexlog.index_log import IndexLog, make_index_log
+from indexlog.paging import PageExpired
+from indexlog.planning import ALL_AT_ONCE
+from indexlog.records import LogRecord, Modification
+from indexlog.verifying import verify
+from indexlog.writer import IndexWriter
+from logdevice_py.core.status import LogDeviceError, Status
+from server.dev.local_cluster import LocalCluster
+from tests.integration.debian import packages
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(nodes=3, replicate="node:2", log_tree=True) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Client]:
+    async with cluster.client() as opened:
+        await make_index_log(opened, f"file://{tmp_path}/store", raw_logs=2)
+        yield opened
+
+
+async def is_verified(log: IndexLog) -> int:
+    """How many indexes are what their raw logs say."""
+    reports = [report async for report in verify(log)]
+    assert [report for report in reports if report.trouble] == []
+    return len(reports)
+
+
+async def test_packages_are_documents_whatever_is_done_to_their_files(client: Client) -> None:
+    """Each section of Debian is an index, each package a document; versions are updates, and some packages are removed."""
+    async with IndexLog(client) as log, log.writer() as writer:
+        found = packages()
+        assert len(found) > 100
+        for number, (section, name, fields) in enumerate(found):
+            if number % 150 == 149:
+                await log.deal()
+            if number % 400 == 399:
+                await log.optimize(ALL_AT_ONCE)
+            await writer.append(LogRecord(section, name, Modification(True, fields, {0: float(len(name))})))
+            if number % 10 == 0:
+                await writer.append(LogRecord(section, name, Modification(False, None, {1: 1.0}, {"seen": "yes"})))
+            if number % 7 == 0:
+                await writer.append(LogRecord(section, name, Modification(True)))
+        await writer.put(found[0][0], found[0][1], found[0][2])
+        assert await is_verified(log) >= 1
+        await log.deal()
+        assert set(log.state.indexes) == {section for section, _, _ in found}
+        assert await is_verified(log) == len(log.state.indexes)
+        await log.optimize(ALL_AT_ONCE)
+        await log.collect(grace=-1)
+        assert await is_verified(log) == len(log.state.indexes)
+        assert len(log.store.list()) == len(log.state.indexes)
+        first = await log.documents(found[0][0])
+        assert first[found[0][1]].fields == found[0][2]
+
+
+async def test_a_reader_gets_one_state_while_everything_is_rewritten(client: Client) -> None:
+    async with IndexLog(client) as log, log.writer() as writer:
+        body = {"body": "x" * 50_000}
+        for number in range(150):
+            await writer.append(LogRecord("books", f"doc-{number:03}", Modification(True, body, {1: float(number)})))
+        await writer.put("books", "doc-000", body)
+        await log.deal()
+        await log.optimize(ALL_AT_ONCE)
+        await writer.put("books", "late", {"body": "live"})
+        expected = await log.documents("books")
+        page = await log.read_page("books")
+        pages = [page]
+        while page.next_token is not None:
+            await writer.bulk(
+                LogRecord("books", f"doc-{number:03}", Modification(True, {"body": "new"})) for number in range(150)
+            )
+            await log.deal()
+            await log.optimize(ALL_AT_ONCE)
+            await log.collect()
+            async with IndexLog(client) as other:  # a server that knows nothing of the reader
+                page = await other.read_page("books", page.next_token)
+            pages.append(page)
+        found = {docid: change for page in pages for docid, change in page.rows()}
+        assert {docid: change.fields for docid, change in found.items()} == {
+            docid: change.fields for docid, change in expected.items()
+        }
+        assert len(pages) >= 3
+        old = pages[0].next_token
+        await log.collect(grace=-1)
+        with pytest.raises(PageExpired):
+            await log.read_page("books", old)
+        with pytest.raises(LogDeviceError, match="of index books, not of songs"):
+            await log.read_page("songs", (await log.read_page("books")).next_token)
+
+
+async def test_writers_go_on_in_the_next_generation_in_order(client: Client) -> None:
+    async with IndexLog(client) as log, log.writer() as writer, IndexLog(client) as other, other.writer() as second:
+        last: dict[str, int] = {}
+
+        written = asyncio.Condition()
+        done = asyncio.Event()
+
+        async def write(own: str, chosen: IndexWriter) -> None:
+            number = 0
+            while not done.is_set():
+                number += 1
+                await chosen.put("books", own, {"n": str(number)})
+                async with written:
+                    last[own] = number
+                    written.notify_all()
+
+        docids = [f"doc-{number}" for number in range(8)]
+        tasks = [asyncio.create_task(write(docid, (writer, second)[at % 2])) for at, docid in enumerate(docids)]
+        for raw_logs in (3, 1, 2):
+            await log.deal()
+            await log.change_routing(raw_logs)
+            seen = dict(last)
+            async with written:  # all writers go on
+                while any(last.get(docid, 0) <= seen.get(docid, 0) for docid in docids):
+                    await written.wait()
+        done.set()
+        await asyncio.gather(*tasks)
+        await other.manifest.confirm()
+        assert [each.number for each in other.state.generations][-1] == 3
+        for _ in range(2):
+            found = await other.documents("books")
+            assert {docid: int((change.fields or {})["n"]) for docid, change in found.items()} == last
+            await other.deal()
+        assert [each.number for each in other.state.generations] == [3]
+        assert other.state.unreadable == 0
+        assert await is_verified(other) == 1
+
+
+async def test_a_dropped_index_is_gone_and_can_be_written_again(client: Client) -> None:
+    async with IndexLog(client) as log, log.writer() as writer:
+        for name in ("a", "b", "c"):
+            await writer.put("books", name, {"n": "1"})
+            await writer.put("songs", name, {"n": "1"})
+        await log.deal()
+        await writer.put("books", "d", {"n": "1"})
+        await log.drop("books")
+        assert await log.documents("books") == {}
+        await writer.put("books", "e", {"n": "2"})
+        for _ in range(2):
+            assert list(await log.documents("books")) == ["e"]
+            assert len(await log.documents("songs")) == 3
+            await log.deal()
+        assert await is_verified(log) == 2
+
+
+async def test_what_is_no_modification_is_counted_and_passed_over(client: Client) -> None:
+    async with IndexLog(client) as log, log.writer() as writer:
+        for raw in log.state.generations[0].logs:
+            await client.append(raw, json.dumps({"index": "books"}).encode())
+        await writer.put("books", "a", {"n": "1"})
+        assert (await log.deal()).unreadable == 2
+        assert log.state.unreadable == 2
+        assert list(await log.documents("books")) == ["a"]
+
+
+async def test_a_job_that_somebody_ended_commits_nothing(client: Client, tmp_path: Path) -> None:
+    seen = []
+
+    def end_it(effect: object) -> None:
+        seen.append(effect)
+
+    async with IndexLog(client) as other, IndexLog(client, on_step=end_it) as log, log.writer() as writer:
+        await writer.put("books", "a", {"n": "1"})
+        from indexlog.effects import ProposeCommand
+        from indexlog.manifest.commands import Deal
+
+        original = log._propose
+
+        async def propose(command: object) -> object:
+            if isinstance(command, Deal):
+                await other.manifest.confirm()
+                await other.end_job(command.token)
+                await other.collect()
+            return await original(command)
+
+        log._propose = propose
+        with pytest.raises(LogDeviceError) as refused:
+            await log.deal()
+        assert refused.value.status is Status.PREEMPTED
+        assert any(isinstance(each, ProposeCommand) for each in seen)
+        await other.manifest.confirm()
+        assert other.state.indexes == {}
+        await other.collect()
+        assert other.store.list() == []
+        await other.deal()
+        assert list(await other.documents("books")) == ["a"]

@@ -1,0 +1,180 @@
+"""Folded pages are folded raw logs, whatever happens at the same time; and for each rule: leave it out, and that is noticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from indexlog.columns import merged_runs
+from indexlog.jobs import merge_parts
+from indexlog.manifest.commands import Deal, DropIndex, Forget, Replace
+from indexlog.manifest.parts import WHOLE_FILE, Part, RoutingGeneration
+from indexlog.manifest.state import ManifestState
+from indexlog.planning import MergePlan, MergePolicy, plan_merge
+from logdevice_py.core.units import Timestamp
+from tests.property.indexlog.pipeline import Pipeline
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_pages_are_what_was_written(first: int) -> None:
+    compared = pages = 0
+    for seed in range(first, first + 10):
+        done = Pipeline(seed).run()
+        compared += done.compared
+        pages += done.pages
+    assert compared > 100
+    assert pages > 300
+
+
+# Deliberate faults
+
+
+class DealsAgain(ManifestState):
+    """A deal need not go on where dealing stands."""
+
+    def _deal(self, wanted: Deal) -> None:
+        if wanted.log in self.dealt:
+            self.dealt[wanted.log] = wanted.start - 1
+        super()._deal(wanted)
+
+
+class ForgetsLiveness(ManifestState):
+    """Inputs need not be live."""
+
+    def _replace(self, wanted: Replace, time: Timestamp) -> None:
+        parts = self.indexes.get(wanted.index, [])
+        live = [part.key for part in parts if part.key in wanted.inputs]
+        if live:
+            super()._replace(replace(wanted, inputs=live, drops_deletes=live[0] == parts[0].key), time)
+        elif wanted.output is not None:
+            self.serial += 1
+            made = Part(*wanted.output[:1], WHOLE_FILE, *wanted.output[1:], self.serial, self.serial, self.serial)
+            self.indexes.setdefault(wanted.index, []).append(made)
+
+
+class ForgetsNeighbours(ManifestState):
+    """Inputs need not be side by side."""
+
+    def _replace(self, wanted: Replace, time: Timestamp) -> None:
+        parts = self.indexes.get(wanted.index, [])
+        chosen = [part for part in parts if part.key in wanted.inputs]
+        if len(chosen) == len(wanted.inputs):
+            at = parts.index(chosen[0])
+            rest = [part for part in parts[at:] if part not in chosen]
+            parts[at:] = [*chosen, *rest]
+        super()._replace(wanted, time)
+
+
+class ForgetsEnds(ManifestState):
+    """A job that was ended may commit."""
+
+    def _check_token(self, token: int) -> None:
+        self.jobs.setdefault(token, 0)
+
+
+class ForgetsDrops(ManifestState):
+    """A deal need not know of drops."""
+
+    def _deal(self, wanted: Deal) -> None:
+        super()._deal(replace(wanted, drops=self.drops))
+
+
+class ForgetsFloors(ManifestState):
+    """What was dropped before it was dealt comes back."""
+
+    def _drop(self, wanted: DropIndex, time: Timestamp) -> None:
+        super()._drop(wanted, time)
+        self.floors.clear()
+
+
+class DealsNewGenerations(ManifestState):
+    """The newest generation is dealt at once."""
+
+    def generation(self) -> RoutingGeneration | None:
+        return self.generations[-1] if self.generations[-1].ends is None else super().generation()
+
+
+class WritesNewGenerations(ManifestState):
+    """The newest generation is written to at once."""
+
+    def writable(self) -> RoutingGeneration | None:
+        return self.generations[-1]
+
+
+class ServesForgotten(ManifestState):
+    """Old page tokens are served from what is left."""
+
+    def _forget(self, wanted: Forget) -> None:
+        super()._forget(wanted)
+        self.forgotten = 0
+
+
+STATES = [
+    DealsAgain,
+    ForgetsLiveness,
+    ForgetsEnds,
+    ForgetsDrops,
+    ForgetsFloors,
+    DealsNewGenerations,
+    WritesNewGenerations,
+    ServesForgotten,
+]
+
+
+def _is_caught(make_state: type[ManifestState] = ManifestState, seeds: int = 60) -> bool:
+    for seed in range(seeds):
+        try:
+            Pipeline(seed, make_state).run()
+        except AssertionError:  # a divergence, or what no job may ask for
+            return True
+    return False
+
+
+@pytest.mark.parametrize("make_state", STATES)
+def test_a_rule_of_the_manifest_that_is_left_out_is_noticed(make_state: type[ManifestState]) -> None:
+    assert _is_caught(make_state)
+
+
+def test_merging_what_is_not_side_by_side_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(index: str, parts: list[Part], policy: MergePolicy) -> MergePlan | None:
+        found = plan_merge(index, parts, policy)
+        return found if found is None or len(found.parts) < 3 else replace(found, parts=found.parts[::2])
+
+    monkeypatch.setattr("indexlog.jobs.plan_merge", plan)
+    assert _is_caught(ForgetsNeighbours)
+
+
+def test_a_delete_that_goes_while_there_are_older_parts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "indexlog.jobs.merge_parts", lambda store, path, plan: merge_parts(store, path, replace(plan, is_oldest=True))
+    )
+
+    class TakesNothing(ManifestState):
+        """A run that has become empty may go wherever it was."""
+
+        def _replace(self, wanted: Replace, time: Timestamp) -> None:
+            if wanted.output is None:
+                keys = [part.key for part in self.indexes.get(wanted.index, [])]
+                wanted = replace(wanted, drops_deletes=keys[:1] == list(wanted.inputs[:1]))
+                if not wanted.drops_deletes:
+                    return
+            super()._replace(wanted, time)
+
+    assert _is_caught(TakesNothing)
+
+
+def test_collecting_what_a_running_job_wrote_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_unknown(listed: list[tuple[str, int]], state: ManifestState) -> list[tuple[str, int]]:
+        needed = set(state.paths())
+        return [each for each in listed if each[0] not in needed]
+
+    monkeypatch.setattr("indexlog.jobs.garbage", all_unknown)
+    assert _is_caught()
+
+
+def test_merging_in_the_wrong_order_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "indexlog.jobs.merged_runs", lambda runs, *, oldest: merged_runs(list(reversed(runs)), oldest=oldest)
+    )
+    assert _is_caught()

@@ -1,0 +1,163 @@
+"""The manifest refuses what would lose, double or reorder modifications, and a refused command changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.replica.commands import CommandRefused, StateVersion
+from indexlog.manifest.commands import (
+    AddGeneration,
+    BeginJob,
+    Deal,
+    DropIndex,
+    EndGeneration,
+    EndJob,
+    Forget,
+    Initialize,
+    ManifestCommand,
+    OutputFile,
+    Replace,
+    SliceEntry,
+    encode_manifest_command,
+)
+from indexlog.manifest.parts import IndexFloor, Part, PartKind
+from indexlog.manifest.state import ManifestState
+from tests.golden.index_log import COMMANDS, manifest_of
+
+SLICES = [SliceEntry("books", 2, 300, 5)]
+
+
+def apply(state: ManifestState, *commands: ManifestCommand) -> ManifestState:
+    for command in commands:
+        state.apply(encode_manifest_command(command), StateVersion(1, 0), 7)
+    return state
+
+
+def dealt(count: int = 3) -> ManifestState:
+    """Slices of one index from log 1, by job 1; log 2 is empty."""
+    deals = [Deal(1, 1, number, number, 0, 0, f"1/{number}", SLICES) for number in range(1, count + 1)]
+    return apply(ManifestState(), Initialize("memory", [1, 2]), BeginJob(), *deals)
+
+
+def check_refused(state: ManifestState, command: ManifestCommand, text: str) -> None:
+    before = state.encode()
+    with pytest.raises(CommandRefused, match=text):
+        apply(state, command)
+    assert state.encode() == before
+
+
+def keys(*numbers: int) -> list[tuple[str, int]]:
+    return [(f"1/{number}", 0) for number in numbers]
+
+
+SORTED = OutputFile("1/s", PartKind.SORTED, 2, 100, 5)
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (Initialize("memory", [3]), "EXISTS"),
+        (EndJob(2), "PREEMPTED: job 2 has ended"),
+        (Deal(2, 1, 4, 4, 0, 0, "2/x", SLICES), "PREEMPTED"),
+        (Deal(1, 1, 3, 4, 0, 0, "1/x", SLICES), "STALE: log 1 is dealt up to 3, not up to 2"),
+        (Deal(1, 1, 5, 5, 0, 0, "1/x", SLICES), "STALE: log 1 is dealt up to 3, not up to 4"),
+        (Deal(1, 7, 1, 1, 0, 0, "1/x", SLICES), "STALE: log 7"),
+        (Deal(1, 1, 4, 3, 0, 0, "1/x", SLICES), "INVALID_PARAM: log 1: 3 is not"),
+        (Deal(1, 1, 4, 4, 1, 0, "1/x", SLICES), "AGAIN: an index was dropped"),
+        (Deal(1, 1, 4, 4, 0, 0, "1/x", []), "without slices"),
+        (Deal(1, 1, 4, 4, 0, 0, "", SLICES), "without slices"),
+        (Deal(1, 1, 4, 4, 0, 0, "1/x", [*SLICES, *SLICES]), "an index twice"),
+        (Deal(1, 1, 4, 4, 0, 0, "2/x", SLICES), "was not written by job 1"),
+        (Deal(1, 1, 4, 4, 0, 0, "../x", SLICES), "path of a file"),
+        (Replace(2, "books", keys(1), True, SORTED), "PREEMPTED"),
+        (Replace(1, "books", keys(4), False, SORTED), "STALE: index books: the first input"),
+        (Replace(1, "songs", keys(1), False, SORTED), "STALE: index songs: the first input"),
+        (Replace(1, "books", keys(1, 3), False, SORTED), "STALE: index books: the inputs are not live, or not side"),
+        (Replace(1, "books", keys(3, 4), False, SORTED), "STALE: index books: the inputs are not live, or not side"),
+        (Replace(1, "books", keys(2, 1), False, SORTED), "STALE: index books: the inputs are not live, or not side"),
+        (Replace(1, "books", [], False, SORTED), "STALE"),
+        (Replace(1, "books", keys(2, 3), True, SORTED), "deletes cannot go, there are older parts"),
+        (Replace(1, "books", keys(1), False, None), "nothing replaces parts"),
+        (Replace(1, "books", keys(1), True, SORTED._replace(path="2/s")), "was not written by job 1"),
+        (Forget(4), "not reached yet"),
+        (DropIndex("books", [(1, 9)]), "STALE: the raw logs are other ones"),
+        (AddGeneration([2, 3]), "one generation only"),
+        (EndGeneration(0, [9, 9]), "the last generation cannot end"),
+        (EndGeneration(1, [9, 9]), "STALE: generation 1 has ended"),
+    ],
+)
+def test_what_would_do_harm_is_refused(command: ManifestCommand, text: str) -> None:
+    check_refused(dealt(), command, text)
+
+
+def test_before_there_is_an_index_log_nothing_else_is_applied() -> None:
+    check_refused(ManifestState(), BeginJob(), "NOTFOUND")
+
+
+def test_other_bytes_are_no_command() -> None:
+    for data in (b"", b"\xc1", b"\x90", b"\x92\x02\x02", b"\x92\x01\x63", b"\x93\x01\x02\x01"):
+        with pytest.raises(CommandRefused):
+            dealt().apply(data, StateVersion(1, 0), 7)
+
+
+def test_a_snapshot_is_what_it_was_made_of_and_other_bytes_are_none() -> None:
+    for count in range(len(COMMANDS) + 1):
+        state = manifest_of(COMMANDS[:count])
+        assert vars(ManifestState.decode(state.encode())) == vars(state)
+    for data in (b"", b"\x90", b"\x9d" + 13 * b"\x01"):
+        with pytest.raises(ValueError):  # noqa: PT011 - of any kind
+            ManifestState.decode(data)
+
+
+def test_parts_as_of_an_earlier_state_are_those_of_that_state() -> None:
+    state = dealt(4)
+    seen: dict[int, list[Part]] = {state.serial: state.parts("books")}
+    for command in (
+        Replace(1, "books", keys(2, 3), False, SORTED._replace(path="1/a")),
+        Deal(1, 1, 5, 5, 0, 0, "1/5", SLICES),
+        Replace(1, "books", [*keys(1), ("1/a", -1)], True, SORTED._replace(path="1/b")),
+        DropIndex("books", [(1, 5), (2, 0)]),
+        Deal(1, 1, 6, 6, 1, 0, "1/6", SLICES),
+    ):
+        apply(state, command)
+        seen[state.serial] = state.parts("books")
+    assert [len(parts) for parts in seen.values()] == [4, 3, 4, 3, 0, 1]
+    for serial, parts in seen.items():
+        assert state.parts("books", serial) == parts
+    apply(state, Forget(5))
+    assert state.forgotten == 5
+    for serial, parts in seen.items():
+        assert (state.parts("books", serial) == parts) == (serial >= 5)
+
+
+def test_the_next_generation_is_written_to_when_the_one_before_has_ended_and_dealt_behind_it() -> None:
+    state = apply(dealt(), AddGeneration([3]))
+    assert state.writable() is None
+    check_refused(state, AddGeneration([4]), "AGAIN")
+    check_refused(state, Deal(1, 3, 1, 1, 0, 0, "1/x", SLICES), "STALE: log 3 is not one of those")
+    check_refused(state, EndGeneration(0, [2, 0]), "not before what is dealt")
+    check_refused(state, EndGeneration(0, [4]), "the end of each log")
+    apply(state, EndGeneration(0, [4, 2]))
+    assert state.writable() is not None
+    assert state.undealt_logs() == [(1, 4), (2, 2), (3, None)]
+    check_refused(state, Deal(1, 1, 4, 5, 0, 0, "1/x", SLICES), "5 is not in what can be dealt")
+    apply(state, Deal(1, 1, 4, 4, 0, 0, "1/4", SLICES))
+    check_refused(state, Deal(1, 3, 1, 1, 0, 0, "1/x", SLICES), "STALE: log 3 is not one of those")
+    apply(state, Deal(1, 2, 1, 2, 0, 0, "", []), Deal(1, 3, 1, 1, 0, 0, "1/x", SLICES))
+    assert [each.number for each in state.generations] == [1]
+    assert state.dealt == {3: 1}
+
+
+def test_a_dropped_index_begins_anew_behind_all_that_it_had() -> None:
+    state = apply(dealt(), DropIndex("books", [(1, 2), (2, 5)]))
+    assert state.floors == {"books": IndexFloor(0, {1: 3, 2: 5})}
+    apply(state, Deal(1, 1, 4, 6, 1, 0, "1/6", SLICES))
+    assert [part.path for part in state.parts("books")] == ["1/6"]
+    apply(state, DropIndex("books", [(1, 8), (2, 5)]))
+    assert state.floors == {"books": IndexFloor(0, {1: 8, 2: 5})}
+    assert state.parts("books") == []
+
+
+def test_tokens_are_never_given_again() -> None:
+    state = apply(dealt(0), EndJob(1), BeginJob(), EndJob(2), BeginJob())
+    assert list(state.jobs) == [3]
