@@ -16,7 +16,18 @@ from typing import Any, Final
 
 _ROOT: Final = str(Path(__file__).parent.parent)
 PACKAGES: Final = frozenset(
-    {"benchmarks", "client", "epoch_store", "ldquery", "logdevice_py", "sequencer", "server", "storage_node", "streams"}
+    {
+        "benchmarks",
+        "client",
+        "epoch_store",
+        "indexlog",
+        "ldquery",
+        "logdevice_py",
+        "sequencer",
+        "server",
+        "storage_node",
+        "streams",
+    }
 )
 _INTERRUPTED: Final = 130
 _COMPLETE_WORDS: Final = "--complete-words"
@@ -95,6 +106,17 @@ def ldquery() -> int:
         if error.name not in ("apsw", "prompt_toolkit"):
             raise
         print("ldquery: it needs further packages: pip install 'logdevice-py[query]'", file=sys.stderr)
+        return 1
+
+
+def ldindex() -> int:
+    """An index log, by hand."""
+    try:
+        return run("indexlog.cli.main")
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        print("ldindex: it needs further packages: pip install 'logdevice-py[spark]'", file=sys.stderr)
         return 1
 
 

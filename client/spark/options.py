@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.suggestion import nearest
@@ -150,7 +150,7 @@ def check_order(log: LogId, start: Bound, end: Bound) -> None:
 
 def logs_named(text: str, tree: LogTree) -> list[LogId]:
     """The logs of ``/team/clicks,7,100-120``: groups, directories, places in groups, patterns of groups like ``/*/clicks``, ids and ranges of
-    ids; ascending, each once.
+    ids; ascending, each once. Ids may be of logs of the log tree, of which this does not know whether they exist.
 
     Raises:
         LogDeviceError: NOTFOUND, INVALID_PARAM.
@@ -171,6 +171,8 @@ def logs_named(text: str, tree: LogTree) -> list[LogId]:
             found.update(within)
         elif group is not None:
             found.update(map(LogId, group.ids()))
+        elif name.isdecimal() and TREE_LOG_ID_MIN <= int(name) <= TREE_LOG_ID_MAX:
+            found.add(LogId(int(name)))
         elif any(each in name for each in "*?["):
             matching = [each for each in tree.groups if fnmatchcase(each.path, name)]
             if not matching:

@@ -80,7 +80,7 @@ def read_range(
     client = client_for(options.cluster)
     columns = columns or ArrowColumns(schema, cut.log, cut.group)
     missing = _Missing()
-    reader = client.run(lambda inner: _open(inner, cut))
+    reader = client.run(lambda inner: _open(inner, cut, options))
     try:
         records = _RECORDS_FIRST
         while batch := client.run(partial(_read, reader, cut, options, records)):
@@ -103,7 +103,8 @@ def read_range(
         yield columns.proof(proof)
 
 
-async def _open(client: Client, cut: Cut) -> Reader:
+async def _open(client: Client, cut: Cut, options: TaskOptions) -> Reader:
+    await client.known_log(cut.log, options.read_timeout_us / 1e6)
     return Reader(client, cut.log, cut.lo, cut.hi)
 
 

@@ -847,6 +847,8 @@ def formats() -> list[GoldenFormat]:
             "commands to subscriptions (streams/subscriptions/commands.py) format 1, what they came to, and the state in snapshots (state.py) format 1: every replica must come to the same state",
             "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
             list(subscriptions_cases()),
+        ),
+        GoldenFormat(
             "index_log",
             "modifications in raw logs and files (indexlog/records.py) format 1, commands to the manifest and the manifest (indexlog/manifest) format 1, page tokens "
             "(indexlog/paging.py) format 1, routing (indexlog/routing.py)",

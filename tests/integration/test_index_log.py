@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +35,14 @@ async def client(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Client]
     async with cluster.client() as opened:
         await make_index_log(opened, f"file://{tmp_path}/store", raw_logs=2)
         yield opened
+
+
+async def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/indexlog.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"directory": tmp_path}
+    exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/indexlog.md", "exec"), names)
+    await names["example"]()
 
 
 async def is_verified(log: IndexLog) -> int:

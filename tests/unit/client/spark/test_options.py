@@ -11,7 +11,7 @@ from client.spark.options import Bound, OnGap, PayloadFormat, Place, SourceOptio
 from client.spark.planning import Restriction, extents
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -197,3 +197,9 @@ def test_a_stream_has_no_end() -> None:
     assert SourceOptions.of({**GIVEN, "maxRecordsPerTrigger": "5"}, streaming=True).trigger_records_max == 5
     with pytest.raises(LogDeviceError, match="a stream has no option 'endinglsn'"):
         SourceOptions.of({**GIVEN, "endingLsn": "tail"}, streaming=True)
+
+
+def test_an_id_may_be_of_a_log_of_the_log_tree() -> None:
+    assert logs_named(f"11,{TREE_LOG_ID_MIN + 3}", tree()) == [11, TREE_LOG_ID_MIN + 3]
+    with pytest.raises(LogDeviceError, match="NOTFOUND"):
+        logs_named(str(TREE_LOG_ID_MIN - 1), tree())

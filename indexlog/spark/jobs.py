@@ -1,0 +1,126 @@
+"""The driver's side: jobs as those of `indexlog.jobs`, with the work done by Spark's tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from indexlog.effects import ConfirmView, DoWork, FindTails, ManifestOutcome, ProposeCommand, Steps, View
+from indexlog.index_log import IndexLog
+from indexlog.jobs import DealReport, MergeReport, commit_merge, floors_of, job, refused
+from indexlog.manifest.commands import Deal, OutputFile
+from indexlog.planning import STANDARD_POLICY, MergePlan, MergePolicy, plan_merge
+from indexlog.spark.tasks import MADE_SCHEMA, MadeContainer, MakeContainers, MergeOnExecutor
+from logdevice_py.core.status import Status
+
+PARTITION_BYTES_MAX: Final = 32_000_000
+"""Stored bytes of raw logs that one task deals, about; it holds what they hold, unpacked."""
+PARTS_PER_TASK: Final = 4
+"""Indexes that a task merges one after the other, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """Where jobs are done."""
+
+    session: SparkSession
+    cluster: str
+    """The path of the cluster file, on the driver."""
+
+    async def deal(self, log: IndexLog, *, bytes_max: int = PARTITION_BYTES_MAX) -> DealReport:
+        """Deal what the raw logs hold at this moment: as `IndexLog.deal`."""
+        return await log.run(self._deal_job(lambda: log.state, bytes_max))
+
+    async def optimize(self, log: IndexLog, policy: MergePolicy = STANDARD_POLICY) -> MergeReport:
+        """Sort and optimize as far as the policy asks for it: as `IndexLog.optimize`."""
+        return await log.run(self._merge_job(lambda: log.state, policy))
+
+    # Dealing
+
+    def _deal_job(self, view: View, bytes_max: int) -> Steps[DealReport]:
+        def work(token: int) -> Steps[DealReport]:
+            report = DealReport()
+            yield ConfirmView()
+            while (generation := view().generation()) is not None:
+                tails: Mapping[int, int] = yield FindTails(generation.logs)
+                ends = tails if generation.ends is None else dict(zip(generation.logs, generation.ends, strict=True))
+                ranges = {log: (view().dealt[log] + 1, end) for log, end in ends.items() if view().dealt[log] < end}
+                if not ranges:
+                    return report
+                yield from self._deal_ranges(view, token, ranges, bytes_max, report)
+            return report
+
+        return job(work)
+
+    def _deal_ranges(
+        self, view: View, token: int, ranges: Mapping[int, tuple[int, int]], bytes_max: int, report: DealReport
+    ) -> Steps[None]:
+        drops = view().drops
+        task = MakeContainers(view().store, token, {log: floors_of(view, log) for log in ranges})
+        found: list[MadeContainer] = yield DoWork(lambda: self._make_containers(ranges, task, bytes_max))
+        for log, (begin, end) in ranges.items():
+            start = begin
+            made = sorted((each for each in found if each.log == log), key=lambda each: each.first)
+            lasts = [*(each.first - 1 for each in made[1:]), end]
+            for each, until in zip(made or [MadeContainer(log, start, 0, 0, 0, "", "[]")], lasts, strict=True):
+                command = Deal(token, log, start, until, drops, each.unreadable, each.path, each.entries())
+                outcome: ManifestOutcome = yield ProposeCommand(command)
+                if outcome.refused is Status.AGAIN:
+                    return  # an index was dropped meanwhile: again from where dealing stands
+                if outcome.refused is Status.STALE:
+                    report.overtaken += 1
+                    break
+                if outcome.refused is not None:
+                    raise refused(outcome)
+                report.records += each.records
+                report.bytes += each.bytes
+                report.containers += bool(each.path)
+                report.unreadable += each.unreadable
+                start = until + 1
+
+    def _make_containers(
+        self, ranges: Mapping[int, tuple[int, int]], task: MakeContainers, bytes_max: int
+    ) -> list[MadeContainer]:
+        frame = (
+            self.session.read.format("logdevice")
+            .option("cluster", self.cluster)
+            .option("logs", ",".join(map(str, ranges)))
+            .option("startingLsn", json.dumps({str(log): start for log, (start, _) in ranges.items()}))
+            .option("endingLsn", json.dumps({str(log): end for log, (_, end) in ranges.items()}))
+            .option("columns", "log_id,lsn,payload")
+            .option("maxBytesPerPartition", str(bytes_max))
+            .load()
+        )
+        rows = frame.mapInArrow(task, MADE_SCHEMA).collect()
+        return [MadeContainer(*row) for row in rows]
+
+    # Merging
+
+    def _merge_job(self, view: View, policy: MergePolicy) -> Steps[MergeReport]:
+        def work(token: int) -> Steps[MergeReport]:
+            report = MergeReport()
+            yield ConfirmView()
+            while plans := [
+                plan
+                for index, parts in sorted(view().indexes.items())
+                if (plan := plan_merge(index, parts, policy)) is not None
+            ]:
+                task = MergeOnExecutor(view().store, token)
+                made: list[tuple[MergePlan, OutputFile | None]] = yield DoWork(lambda: self._merge(plans, task))  # noqa: B023
+                for plan, output in made:
+                    yield from commit_merge(token, plan, output, report)
+            return report
+
+        return job(work)
+
+    def _merge(self, plans: list[MergePlan], task: MergeOnExecutor) -> list[tuple[MergePlan, OutputFile | None]]:
+        context = self.session.sparkContext
+        largest_first = sorted(plans, key=lambda plan: sum(part.bytes for part in plan.parts), reverse=True)
+        count = max(1, min(len(plans), max(context.defaultParallelism, len(plans) // PARTS_PER_TASK)))
+        # dealt out like cards, so that no task gets all the large ones
+        dealt = [plan for place in range(count) for plan in largest_first[place::count]]
+        return context.parallelize(dealt, count).map(task).collect()

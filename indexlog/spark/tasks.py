@@ -1,0 +1,95 @@
+"""What Spark's tasks do: each writes files of its own and tells the driver of them. A task that is repeated, or runs twice, writes others; those that the driver
+does not commit are garbage once the job has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from indexlog.jobs import DealtRange, merge_parts
+from indexlog.local_store import open_store
+from indexlog.manifest.commands import OutputFile, SliceEntry
+from indexlog.planning import MergePlan
+from indexlog.stored import write_container
+
+MADE_SCHEMA = "log BIGINT, first BIGINT, records BIGINT, bytes BIGINT, unreadable BIGINT, path STRING, slices STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeContainer:
+    """What a task made of a part of a raw log."""
+
+    log: int
+    first: int
+    """The LSN of its first record. It ends before the first one of the next part."""
+    records: int
+    bytes: int
+    unreadable: int
+    path: str
+    slices: str
+    """`SliceEntry`, as JSON."""
+
+    def entries(self) -> list[SliceEntry]:
+        """What the container holds."""
+        return [SliceEntry(*each) for each in json.loads(self.slices)]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeContainers:
+    """Makes containers of a partition of the source: for ``mapInArrow``."""
+
+    store: str
+    token: int
+    floors: Mapping[int, Mapping[str, int]]
+    """By raw log and index, up to which LSN the index was dropped."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches with the columns ``log_id``, ``lsn`` and ``payload``, each log's in its order."""
+        found: dict[int, DealtRange] = {}
+        first: dict[int, int] = {}
+        for batch in batches:
+            logs, lsns, payloads = (batch.column(name).to_pylist() for name in ("log_id", "lsn", "payload"))
+            for log, lsn, payload in zip(logs, lsns, payloads, strict=True):
+                if log not in found:
+                    found[log], first[log] = DealtRange(), lsn
+                found[log].add(lsn, None if payload is None else bytes(payload), self.floors.get(log, {}))
+        for log, dealt in found.items():
+            yield self._write(log, first[log], dealt)
+
+    def _write(self, log: int, first: int, dealt: DealtRange) -> pa.RecordBatch:
+        path, slices = "", []
+        if dealt.rows:
+            path = f"{self.token}/{log}-{first}-{_attempt()}.arrow"
+            slices = write_container(open_store(self.store), path, dealt.tables())
+        told = json.dumps([astuple(each) for each in slices])
+        made = MadeContainer(log, first, dealt.records, dealt.size, dealt.unreadable, path, told)
+        return pa.RecordBatch.from_pylist(
+            [dict(zip(MadeContainer.__slots__, astuple(made), strict=True))],
+            schema=pa.schema(
+                [(name, pa.string() if name in ("path", "slices") else pa.int64()) for name in MadeContainer.__slots__]
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOnExecutor:
+    """Writes the file of a plan: for ``RDD.map``."""
+
+    store: str
+    token: int
+
+    def __call__(self, plan: MergePlan) -> tuple[MergePlan, OutputFile | None]:
+        """The plan, and the file that it came to."""
+        path = f"{self.token}/{_attempt()}-{plan.index}.parquet"
+        return plan, merge_parts(open_store(self.store), path, plan)
+
+
+def _attempt() -> int:
+    """Unique among the attempts of all tasks of a Spark application."""
+    context = TaskContext.get()
+    assert context is not None, "not in a task of Spark"
+    return context.taskAttemptId()

@@ -1,0 +1,65 @@
+"""An index log whose dealing and merging are done by Spark's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from client.client import Client
+from indexlog.index_log import IndexLog, make_index_log
+from indexlog.planning import ALL_AT_ONCE
+from indexlog.records import LogRecord, Modification
+from indexlog.spark.jobs import OnSpark
+from indexlog.verifying import verify
+from tests.integration.debian import packages
+from tests.spark.conftest import RunningCluster
+
+
+@pytest.fixture(scope="module")
+def tree_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    directory = tmp_path_factory.mktemp("tree")
+    running = RunningCluster(directory, nodes=3, logs=1, replicate="node:2", racks=1, log_tree=True)
+    yield running
+    running.stop()
+
+
+async def _check(log: IndexLog) -> int:
+    reports = [report async for report in verify(log)]
+    assert [report for report in reports if report.trouble] == []
+    return len(reports)
+
+
+def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
+    spark: SparkSession, tree_cluster: RunningCluster, tmp_path: Path
+) -> None:
+    on_spark = OnSpark(spark, tree_cluster.file)
+
+    async def work(client: Client) -> None:
+        await make_index_log(client, f"file://{tmp_path}/store", raw_logs=3)
+        async with IndexLog(client) as log, log.writer() as writer:
+            written = 0
+            for step in range(3):
+                for number, (section, name, fields) in enumerate(packages()):
+                    deleted = number % 7 == step
+                    change = Modification(deleted, None if deleted else fields, {} if deleted else {step: 1.0})
+                    await writer.append(LogRecord(section, name, change))
+                    written += 1
+                await writer.delete("gone", f"doc-{step}")
+                dealt = await on_spark.deal(log, bytes_max=100_000)
+                assert dealt.records == len(packages()) + 1
+                assert dealt.containers >= 3
+                assert await _check(log) == len(log.state.indexes)
+            assert await on_spark.deal(log) == type(dealt)()
+            merged = await on_spark.optimize(log, ALL_AT_ONCE)
+            assert merged.sorted >= len(log.state.indexes)
+            assert "gone" not in log.state.indexes
+            assert all(len(parts) == 1 for parts in log.state.indexes.values())
+            assert await _check(log) == len(log.state.indexes) + 1  # of the one that is gone there are raw records
+            assert log.state.jobs == {}
+            await log.collect(grace=-1)
+            assert {path for path, _ in log.store.list()} == set(log.state.paths())
+
+    tree_cluster.do(work, timeout=280)
