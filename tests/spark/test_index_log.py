@@ -38,20 +38,18 @@ def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
     on_spark = OnSpark(spark, tree_cluster.file)
 
     async def work(client: Client) -> None:
-        await make_index_log(client, f"file://{tmp_path}/store", raw_logs=3)
+        await make_index_log(client, f"file://{tmp_path}/store", raw_logs=2)
         async with IndexLog(client) as log, log.writer() as writer:
-            written = 0
-            for step in range(3):
+            for step in range(2):
                 for number, (section, name, fields) in enumerate(packages()):
                     deleted = number % 7 == step
                     change = Modification(deleted, None if deleted else fields, {} if deleted else {step: 1.0})
                     await writer.append(LogRecord(section, name, change))
-                    written += 1
                 await writer.delete("gone", f"doc-{step}")
-                dealt = await on_spark.deal(log, bytes_max=100_000)
+                dealt = await on_spark.deal(log, bytes_max=200_000)
                 assert dealt.records == len(packages()) + 1
                 assert dealt.containers >= 3
-                assert await _check(log) == len(log.state.indexes)
+            assert await _check(log) == len(log.state.indexes)
             assert await on_spark.deal(log) == type(dealt)()
             merged = await on_spark.optimize(log, ALL_AT_ONCE)
             assert merged.sorted >= len(log.state.indexes)
@@ -62,4 +60,4 @@ def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
             await log.collect(grace=-1)
             assert {path for path, _ in log.store.list()} == set(log.state.paths())
 
-    tree_cluster.do(work, timeout=280)
+    tree_cluster.do(work, timeout=500)
