@@ -170,7 +170,7 @@ class IndexLog(PublicNames):
 
     async def describe(self) -> dict[str, Any]:
         """How far dealing is, and what there is, for people and monitoring; numbers and texts."""
-        await self.manifest.confirm(timeout=PROPOSE_SECONDS)
+        await self.manifest.current(timeout=PROPOSE_SECONDS)
         state = self.state
         logs = [(each.number, log) for each in state.generations for log in each.logs]
         tails = await asyncio.gather(*(self.client.tail_lsn(log) for _, log in logs))
@@ -220,7 +220,7 @@ class IndexLog(PublicNames):
             case ProposeCommand(command):
                 return await self._propose(command)
             case ConfirmView():
-                return await self.manifest.confirm(timeout=PROPOSE_SECONDS)
+                return await self.manifest.current(timeout=PROPOSE_SECONDS)
             case FindTails(logs):
                 tails = await asyncio.gather(*(self.client.tail_lsn(log) for log in logs))
                 return dict(zip(logs, map(int, tails), strict=True))
@@ -299,7 +299,7 @@ class IndexLog(PublicNames):
 
     async def change_routing(self, raw_logs: int, *, attributes: Mapping[str, Any] | None = None) -> None:
         """Go on with other raw logs. Writers wait for some hundred milliseconds. Go on with a change that was interrupted by calling it again."""
-        await self.manifest.confirm(timeout=PROPOSE_SECONDS)
+        await self.manifest.current(timeout=PROPOSE_SECONDS)
         if self.state.writable() is not None:
             number = self.state.generations[-1].number + 1
             logs = await _log_group(self.client, raw_group(self.path, number), raw_logs, attributes)

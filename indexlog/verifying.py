@@ -28,7 +28,7 @@ async def verify(log: IndexLog, indexes: Iterable[str] | None = None) -> AsyncIt
     Raises:
         LogDeviceError: DATALOSS: raw logs are not whole, so there is nothing to compare with; others.
     """
-    await log.manifest.confirm()
+    await log.manifest.current()
     wanted = None if indexes is None else set(indexes)
     written: dict[str, dict[str, Modification]] = {index: {} for index in wanted or log.state.indexes}
     for number in range(log.state.generations[-1].number + 1):

@@ -154,27 +154,6 @@ class Replica(PublicNames, Generic[T]):
         """
         await self._until(lambda: self.version >= version, timeout)
 
-    async def confirm(self, *, timeout: float | None = None) -> None:
-        """Wait until the state has everything that was applied anywhere before this call.
-
-        Raises:
-            LogDeviceError: as `caught_up`; others: where the commands end cannot be found out. Nothing is changed.
-        """
-        told: list[BaseException | None] = []
-
-        def done(error: BaseException | None, now: Micros) -> None:
-            told.append(error)
-            self._wake_waiters()
-
-        timeout_us = timeout_argument(timeout)
-        if timeout_us is None:
-            timeout_us = self._client.settings.append_timeout_us
-        self._machine.confirm(done, self._client.now(), timeout_us)
-        self._client.wake()
-        await self._until(lambda: bool(told), timeout_us / 1e6)
-        if told[0] is not None:
-            raise told[0]
-
     async def changes(self) -> AsyncIterator[StateVersion]:
         """The version at this moment, and then each later one that is found when the caller comes back: ``async for version in replica.changes()``. Ends
         when the replica is closed."""

@@ -142,7 +142,7 @@ async def test_writers_go_on_in_the_next_generation_in_order(client: Client) -> 
                     await written.wait()
         done.set()
         await asyncio.gather(*tasks)
-        await other.manifest.confirm()
+        await other.manifest.current()
         assert [each.number for each in other.state.generations][-1] == 3
         for _ in range(2):
             found = await other.documents("books")
@@ -195,7 +195,7 @@ async def test_a_job_that_somebody_ended_commits_nothing(client: Client, tmp_pat
 
         async def propose(command: object) -> object:
             if isinstance(command, Deal):
-                await other.manifest.confirm()
+                await other.manifest.current()
                 await other.end_job(command.token)
                 await other.collect()
             return await original(command)
@@ -205,7 +205,7 @@ async def test_a_job_that_somebody_ended_commits_nothing(client: Client, tmp_pat
             await log.deal()
         assert refused.value.status is Status.PREEMPTED
         assert any(isinstance(each, ProposeCommand) for each in seen)
-        await other.manifest.confirm()
+        await other.manifest.current()
         assert other.state.indexes == {}
         await other.collect()
         assert other.store.list() == []

@@ -26,7 +26,7 @@ async def run_job(cluster: str, job: str, step: int) -> int:
 
 
 async def check(log: IndexLog) -> None:
-    await log.manifest.confirm()
+    await log.manifest.current()
     troubles = [report async for report in verify(log) if report.trouble]
     assert troubles == []
 
@@ -61,7 +61,7 @@ async def test_a_job_is_killed_before_each_of_its_steps(tmp_path: Path) -> None:
             assert killed["deal"] >= 8  # begin, confirm, tails, read, write, commit, for each log, and end
             assert killed["optimize"] >= 6
             assert killed["collect"] >= 4
-            await log.manifest.confirm()
+            await log.manifest.current()
             assert len(log.state.jobs) >= 10  # of those that were killed
             for token in list(log.state.jobs):
                 await log.end_job(token)
