@@ -18,6 +18,7 @@ SOURCES = (
     "streams",
     "server",
     "ldquery",
+    "indexlog",
     "benchmarks",
     "examples",
 )
