@@ -120,4 +120,6 @@ def remote_store(url: str) -> ArrowStore:
         system, root = fs.FileSystem.from_uri(url)
     except (ValueError, OSError, NotImplementedError) as error:
         raise LogDeviceError(Status.INVALID_PARAM, f"the store {url}: {error}") from None
+    if isinstance(system, fs.LocalFileSystem):  # pyarrow's own does not sync
+        raise LogDeviceError(Status.INVALID_PARAM, f"the store {url}: file:///DIRECTORY expected")
     return ArrowStore(system, root)
