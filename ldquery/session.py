@@ -19,6 +19,7 @@ from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
 from ldquery.comparison import compare_copies
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
+from ldquery.namespaces import NamespaceRows, namespaces_of
 from ldquery.pushdown import Wanted
 from ldquery.result import QueryResult
 from ldquery.virtual_tables import SQL_TYPES, TableModule
@@ -112,6 +113,7 @@ class LDQuery:
         self._clients = [ClientRows(client) for client in clients]
         cluster_file = None if isinstance(config, ClusterConfig) else Path(config)
         self._asker = NodeAsker(self.config, program_token(cluster_file, token_file))
+        self._namespaces = NamespaceRows(self.config)
         self._thread = _LoopThread()
         self._closed = False
         self._ends = 0.0
@@ -179,6 +181,7 @@ class LDQuery:
         """Give everything back."""
         if not self._closed:
             self._closed = True
+            self._thread.run(self._namespaces.close())
             self._thread.run(self._asker.close())
             self._thread.stop()
             self._connection.close()
@@ -221,6 +224,8 @@ class LDQuery:
         if table.source is TableSource.SUMMARY:
             assert table.name == "logs", table.name
             return [table.cells(row) for row in self._logs(wanted.constraints.log_id)]
+        if table.source is TableSource.NAMESPACES:
+            return [table.cells(row) for row in self._of_namespaces(table, wanted.constraints.log_id)]
         nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
         # who failed once in a statement is not waited for again
         nodes = [node for node in nodes if node not in self._failures]
@@ -235,6 +240,14 @@ class LDQuery:
             for client in self._clients:
                 rows += [(None, *table.cells(row)) for row in client.rows(table.name, wanted.constraints, seconds)]
         return rows
+
+    def _of_namespaces(self, table: TableDeclaration, log: LogId | None) -> Sequence[Any]:
+        tree = as_dicts(TABLES["log_tree"], self._fetch(TABLES["log_tree"], Wanted()))
+        namespaces = namespaces_of(row["path"] for row in tree if row["state"] == "live")
+        if not namespaces:
+            return ()
+        seconds = max(0.001, self._ends - time.monotonic())
+        return self._thread.run(self._namespaces.rows(table.name, namespaces, log, seconds))
 
     def _compare(self, wanted: Wanted) -> list[UnderReplicatedRow]:
         constraints = wanted.constraints

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from streams.reading import StreamReaderState as StreamReaderState
     from streams.records import TxId as TxId
     from streams.stream import Stream as Stream
+    from streams.stream_subscriptions import Subscription as Subscription
     from streams.sync import SyncNamespace as SyncNamespace
     from streams.writers import StreamOwned as StreamOwned
 
@@ -74,6 +75,7 @@ _HOME = {
     "StreamReaderState": "streams.reading",
     "Roll": "streams.attributes",
     "Stream": "streams.stream",
+    "Subscription": "streams.stream_subscriptions",
     "StreamOwned": "streams.writers",
     "SyncNamespace": "streams.sync",
     "TxId": "streams.records",
@@ -111,6 +113,7 @@ __all__ = [
     "Stream",
     "StreamOwned",
     "StreamReaderState",
+    "Subscription",
     "SyncClient",
     "SyncNamespace",
     "TxId",

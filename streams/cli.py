@@ -35,9 +35,12 @@ from client.guards import Position
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import utc_datetime
+from streams import cli_subscriptions
 from streams.attributes import Roll, StreamAttributes, StreamWriters, TransactionIds
 from streams.records import StreamBatch, StreamRecord, TxId, within
 from streams.upkeep.verbs import UPKEEP_VERBS, upkeep_info
+from streams.stream_subscriptions import Subscription
+from streams.subscription_reader import SubscriptionReader
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -368,6 +371,8 @@ async def _read(namespace: Namespace, arguments: argparse.Namespace) -> int:
     stream = await _opened(namespace, arguments)
     start = await _resolved(stream, arguments.start)
     until: Position | str | None = None if arguments.follow else "tail"
+    if arguments.subscription is not None:
+        start = Subscription(arguments.subscription, start)
     return await _print(namespace.client, stream, stream.reader(start, until=until, idle=arguments.idle), arguments)
 
 
@@ -393,6 +398,8 @@ async def _print(client: Client, stream: Stream, reader: StreamReader, arguments
         async with reader:
             while batch := await reader.read(_AT_ONCE):
                 printer.print(batch)
+                if isinstance(reader, SubscriptionReader):
+                    await reader.commit()  # what is printed, and no more
         return printer.status
 
     return await attendant.attend(work())
@@ -526,6 +533,12 @@ def _read_options(options: argparse.ArgumentParser) -> None:
         metavar="P",
         help=f"where to begin (default: oldest): {_PLACES}",
     )
+    options.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="begin behind what was committed for it, or at --from when nothing was, and commit what is printed: "
+        "records that are printed as the program dies are printed again",
+    )
 
 
 def _tail_options(options: argparse.ArgumentParser) -> None:
@@ -546,6 +559,20 @@ VERBS: Final[tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None], Ru
     ("untruncate", "take truncations back", _stream_argument, _untruncate),
     ("end", "end a stream: nothing follows", _yes_options, _end),
     *UPKEEP_VERBS,
+    (
+        "subscriptions",
+        "how far each subscription is, and for how long nothing was committed",
+        cli_subscriptions.list_options,
+        cli_subscriptions.list_subscriptions,
+    ),
+        "commit",
+        "say that a subscription has handled a stream up to a position",
+        cli_subscriptions.commit_options(parse_position_in_stream),
+        cli_subscriptions.commit,
+        "reset",
+        "let a subscription go on at another place of a stream, also an earlier one",
+        cli_subscriptions.reset_options,
+        cli_subscriptions.reset,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Final
 import msgpack
 
 from client.client import Client
-from client.log_tree.client_log_tree import LogTreeEntry, checked
+from client.log_tree.client_log_tree import checked
 from client.log_tree.commands import refusal
 from client.log_tree.state import TreeDirectory
 from client.public_names import PublicNames
@@ -32,9 +33,12 @@ from streams.commands import (
     encode,
 )
 from streams.names import checked_name, is_below
+from streams.own_logs import make_own_logs
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream import Stream
 from streams.upkeep.janitor import Janitor
+from streams.stream_group import StreamGroup
+from streams.stream_subscriptions import StreamSubscription, StreamSubscriptions
 
 METADATA_GROUP: Final = ".namespace"
 """The group of the two logs of a namespace's state: commands and snapshots."""
@@ -77,7 +81,9 @@ class Namespace(PublicNames):
     before they were called. `timeout` is in seconds everywhere, in place of the client's append timeout.
     """
 
-    INTERNAL_NAMES = frozenset({"client", "name_of", "propose", "state", "stream_entry", "wait_for_change"})
+    INTERNAL_NAMES = frozenset(
+        {"client", "name_of", "propose", "state", "stream_entry", "stream_subscriptions", "wait_for_change"}
+    )
 
     def __init__(
         self,
@@ -101,6 +107,7 @@ class Namespace(PublicNames):
         self._has_janitor = janitor
         self.path = path.rstrip("/")
         self._log_attributes = {**_METADATA_ATTRIBUTES, **(log_attributes or {})}
+        self.stream_subscriptions = StreamSubscriptions(self, self._log_attributes)
         self._opened: Replica[NamespaceState] | None = None
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._watchers: list[dict[int, None]] = []
@@ -134,12 +141,8 @@ class Namespace(PublicNames):
         """
         if self._opened is not None:
             return
-        logs = (await self._metadata_group(timeout)).logs
-        if len(logs) != 2:
-            raise LogDeviceError(
-                Status.INVALID_PARAM, f"{self.path}/{METADATA_GROUP} is no namespace: it has {len(logs)} logs"
-            )
-        replica = Replica(self.client, NAMESPACE, logs[0], logs[1])
+        logs = await make_own_logs(self.client, f"{self.path}/{METADATA_GROUP}", self._log_attributes, timeout)
+        replica = Replica(self.client, NAMESPACE, logs.commands, logs.snapshots)
         await replica.__aenter__()
         try:
             await replica.caught_up(
@@ -155,15 +158,6 @@ class Namespace(PublicNames):
         if self._has_janitor:
             self._janitor = create_task(Janitor(self).run(), name=f"janitor of {self.path}")
 
-    async def _metadata_group(self, timeout: float | None) -> LogTreeEntry:
-        """Both logs are made by one command, so a namespace is there whole or not at all."""
-        path = f"{self.path}/{METADATA_GROUP}"
-        with _unless(Status.NOTFOUND):
-            return await self.client.get_log_group(path, timeout=timeout)
-        with _unless(Status.EXISTS):
-            return await self.client.make_log_group(path, 2, self._log_attributes, parents=True, timeout=timeout)
-        return await self.client.get_log_group(path, timeout=timeout)
-
     async def close(self) -> None:
         """Stop following changes. StreamWriters and readers should be closed before. Harmless when called again."""
         if self._janitor is not None:
@@ -175,6 +169,7 @@ class Namespace(PublicNames):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.stream_subscriptions.close()
         if self._opened is not None:
             await self._opened.close()
         self._wake()
@@ -312,7 +307,37 @@ class Namespace(PublicNames):
         finally:
             self._watchers.remove(pending)
 
+    async def subscriptions(
+        self, subscription: str | None = None, *, timeout: float | None = None
+    ) -> builtins.list[StreamSubscription]:
+        """How far each subscription is in each stream, with the age of its last commit, as it is at this moment, in order of names.
+
+        Args:
+            subscription: of this one; None: of all.
+            timeout: seconds.
+
+        Raises:
+            LogDeviceError: TIMEDOUT, SHUTDOWN.
+        """
+        return await self.stream_subscriptions.entries(subscription, None, timeout)
+
+    def group(self, subscription: str) -> StreamGroup:
+        """The group of readers of a subscription, who share streams; see `StreamGroup`.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM.
+        """
+        return StreamGroup(self, subscription)
+
     # Changes
+
+    async def delete_subscription(self, subscription: str, *, timeout: float | None = None) -> None:
+        """Forget how far a subscription is, in all streams, and its group.
+
+        Raises:
+            LogDeviceError: NOTFOUND; NOTEMPTY: its group has members; TIMEDOUT with `maybe_applied`.
+        """
+        await self.stream_subscriptions.delete(subscription, None, timeout)
 
     async def create(
         self,
@@ -430,6 +455,7 @@ class Namespace(PublicNames):
             raise
 
     async def _finish_deletion(self, number: int, timeout: float | None) -> None:
+        await self.stream_subscriptions.forget(number, timeout)
         await self._remove_group(self._data_path(number), timeout)
         with _unless(Status.NOTFOUND):
             await self.propose(StreamDeleted(number), timeout)

@@ -322,7 +322,9 @@ class StreamReader(PublicNames):
                     return item
                 text = f"stream {self._stream.name}: {item.lo} to {item.hi}: {item.loss}"
                 raise LogDeviceError(Status.DATALOSS, text, retriable=True)
-            batch = await self.read(_AT_ONCE)
+            batch = await StreamReader.read(
+                self, _AT_ONCE
+            )  # which hands nothing out yet, whatever a subclass says of `read`
             if not batch:
                 raise StopAsyncIteration
             self._items = batch.items()

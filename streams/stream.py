@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 from client.arguments import count_argument
 from client.guard_arguments import position_argument
 from client.guards import GuardError, Position
 from client.public_names import PublicNames
+from client.replica.commands import StateVersion
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -19,6 +20,8 @@ from streams.reading import StreamReader
 from streams.records import StreamRecord, TxId
 from streams.state import StreamLease
 from streams.upkeep.segments import StreamSegment, listed_stream_segments, parts_to_count
+from streams.stream_subscriptions import StreamSubscription, Subscription
+from streams.subscription_reader import SubscriptionReader
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -135,9 +138,27 @@ class Stream(PublicNames):
         """Before everything: readers begin at the first record that is not truncated."""
         return OLDEST
 
+    @overload
+    def reader(
+        self,
+        start: Subscription,
+        *,
+        until: Position | str | None = None,
+        idle: str | float | timedelta | None = None,
+    ) -> SubscriptionReader: ...
+
+    @overload
     def reader(
         self,
         start: Position | TxId | datetime = OLDEST,
+        *,
+        until: Position | str | None = None,
+        idle: str | float | timedelta | None = None,
+    ) -> StreamReader: ...
+
+    def reader(
+        self,
+        start: Position | TxId | datetime | Subscription = OLDEST,
         *,
         until: Position | str | None = None,
         idle: str | float | timedelta | None = None,
@@ -146,14 +167,59 @@ class Stream(PublicNames):
 
         Args:
             start: a position; ``TxId(7)``: the first record with this transaction id or a greater one; an aware datetime: the first record that is
-                not older. What is truncated is passed over.
+                not older; ``Subscription("billing")``: behind what is committed, and the reader commits. What is truncated is passed over.
             until: before which position to end; ``"tail"``: with what can be read when reading begins; None: follow the stream.
             idle: raise `IdleReader` when nothing comes for so long.
 
         Raises:
             LogDeviceError: INVALID_PARAM.
         """
+        if isinstance(start, Subscription):
+            return SubscriptionReader(self, start, oldest=OLDEST, until=until, idle=idle)
         return StreamReader(self, start, until=until, idle=idle)
+
+    # Subscriptions
+
+    async def subscriptions(self, *, timeout: float | None = None) -> list[StreamSubscription]:
+        """How far each subscription is in this stream, with the age of its last commit, as it is at this moment, in order of names."""
+        return await self.namespace.stream_subscriptions.entries(None, self.number, timeout)
+
+    async def commit(
+        self,
+        subscription: str,
+        position: Position,
+        *,
+        expect: StateVersion | None = None,
+        reset: bool = False,
+        timeout: float | None = None,
+    ) -> StateVersion:
+        """Remember that a subscription has handled all records up to a position.
+
+        Args:
+            subscription: its name; it is made if need be.
+            position: of the last record that is handled.
+            expect: the version that a commit returned or `subscriptions` told; `NOTHING`: nothing was committed; None: any.
+            reset: the position may be below the one that is there. A member of a group that has the stream begins anew behind it.
+            timeout: seconds.
+
+        Returns:
+            The version of the position.
+
+        Raises:
+            LogDeviceError: VERSION_MISMATCH; STALE: it is farther; FENCED: a member of the group has the stream; NOTFOUND: the stream was deleted; NOSPC;
+                INVALID_PARAM. Nothing was changed. TIMEDOUT, SHUTDOWN, DATALOSS, with `maybe_applied`.
+        """
+        return await self.namespace.stream_subscriptions.commit(
+            subscription, self.number, position, expect=expect, reset=reset, timeout=timeout
+        )
+
+    async def delete_subscription(self, subscription: str, *, timeout: float | None = None) -> None:
+        """Forget how far a subscription is in this stream.
+
+        Raises:
+            LogDeviceError: NOTFOUND; NOTEMPTY: the stream belongs to its group; TIMEDOUT with `maybe_applied`.
+        """
+        await self.namespace.stream_subscriptions.delete(subscription, self.number, timeout)
 
     async def first(self, *, timeout: float | None = None) -> StreamRecord | None:
         """The first record that is not truncated; None: there is none."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+import builtins
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, overload
 
-from client.client import Client
 from client.guards import Position
-from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
+from client.replica.commands import StateVersion
 from client.sync import SyncClient, submit_taken
 from logdevice_py.core.lsn import LSN
 from streams.attributes import StreamAttributes
@@ -20,25 +20,14 @@ from streams.records import StreamBatch, StreamRecord
 from streams.state import StreamLease
 from streams.stream import OLDEST, Stream
 from streams.upkeep.segments import StreamSegment
+from streams.stream_subscriptions import StreamSubscription, Subscription
+from streams.subscription_reader import SubscriptionReader
+from streams.sync_base import SyncBase
+from streams.sync_group import SyncStreamGroup
 from streams.writers import ExclusiveWriter, SharedWriter
 
-T = TypeVar("T")
 
-
-class _Sync(PublicNames):
-    """What runs on the loop of a client's background thread."""
-
-    def __init__(self, client: SyncClient) -> None:
-        self._client = client
-
-    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async def begin(client: Client) -> T:
-            return await work()
-
-        return self._client.run(begin)
-
-
-class SyncNamespace(_Sync):
+class SyncNamespace(SyncBase):
     """`Namespace` without `await`: ``with SyncNamespace(client, "/streams") as namespace: namespace.open("orders")``."""
 
     def __init__(self, client: SyncClient, path: str = "/streams", **options: Any) -> None:
@@ -82,8 +71,22 @@ class SyncNamespace(_Sync):
         """See `Namespace.list`."""
         return self._run(lambda: self._namespace.list(directory, timeout=timeout))
 
+    def subscriptions(
+        self, subscription: str | None = None, *, timeout: float | None = None
+    ) -> builtins.list[StreamSubscription]:
+        """See `Namespace.subscriptions`."""
+        return self._run(lambda: self._namespace.subscriptions(subscription, timeout=timeout))
 
-class SyncStream(_Sync):
+    def group(self, subscription: str) -> SyncStreamGroup:
+        """See `Namespace.group`."""
+        return SyncStreamGroup(self._client, self._namespace.group(subscription))
+
+    def delete_subscription(self, subscription: str, *, timeout: float | None = None) -> None:
+        """See `Namespace.delete_subscription`."""
+        self._run(lambda: self._namespace.delete_subscription(subscription, timeout=timeout))
+
+
+class SyncStream(SyncBase):
     """`Stream` without `await`."""
 
     def __init__(self, client: SyncClient, stream: Stream) -> None:
@@ -123,9 +126,31 @@ class SyncStream(_Sync):
             self._client, self._run(lambda: self._stream.exclusive_writer(**options).__aenter__())
         )
 
+    @overload
+    def reader(self, start: Subscription, **options: Any) -> SyncSubscriptionReader: ...
+
+    @overload
+    def reader(self, start: Any = OLDEST, **options: Any) -> SyncStreamReader: ...
+
     def reader(self, start: Any = OLDEST, **options: Any) -> SyncStreamReader:
         """See `Stream.reader`; it is open when this returns."""
-        return SyncStreamReader(self._client, self._run(lambda: self._stream.reader(start, **options).__aenter__()))
+        reader = self._stream.reader(start, **options)
+        self._run(reader.__aenter__)
+        if isinstance(reader, SubscriptionReader):
+            return SyncSubscriptionReader(self._client, reader)
+        return SyncStreamReader(self._client, reader)
+
+    def subscriptions(self, *, timeout: float | None = None) -> list[StreamSubscription]:
+        """See `Stream.subscriptions`."""
+        return self._run(lambda: self._stream.subscriptions(timeout=timeout))
+
+    def commit(self, subscription: str, position: Position, **options: Any) -> StateVersion:
+        """See `Stream.commit`."""
+        return self._run(lambda: self._stream.commit(subscription, position, **options))
+
+    def delete_subscription(self, subscription: str, *, timeout: float | None = None) -> None:
+        """See `Stream.delete_subscription`."""
+        self._run(lambda: self._stream.delete_subscription(subscription, timeout=timeout))
 
     def owner(self, *, timeout: float | None = None) -> StreamLease | None:
         """See `Stream.owner`."""
@@ -168,7 +193,7 @@ class SyncStream(_Sync):
         self._run(lambda: self._stream.mark_end(timeout=timeout))
 
 
-class SyncStreamWriter(_Sync):
+class SyncStreamWriter(SyncBase):
     """`SharedWriter` without `await`. Writes wait while the writer is full, never for acknowledgements: ``result()`` of the future does."""
 
     def __init__(self, client: SyncClient, writer: SharedWriter | ExclusiveWriter) -> None:
@@ -229,7 +254,7 @@ class SyncExclusiveWriter(SyncStreamWriter):
         self._run(lambda: self._writer.mark_end(timeout=timeout))
 
 
-class SyncStreamReader(_Sync):
+class SyncStreamReader(SyncBase):
     """`StreamReader` without `await`: iterate over records, or call `read`."""
 
     def __init__(self, client: SyncClient, reader: StreamReader) -> None:
@@ -268,3 +293,25 @@ class SyncStreamReader(_Sync):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class SyncSubscriptionReader(SyncStreamReader):
+    """`SubscriptionReader` without `await`."""
+
+    _reader: SubscriptionReader
+
+    @property
+    def committed(self) -> Position | None:
+        """See `SubscriptionReader.committed`."""
+        return self._reader.committed
+
+    def __iter__(self) -> Iterator[StreamRecord]:
+        async def following() -> StreamRecord | None:
+            return await anext(self._reader, None)
+
+        while (record := self._run(following)) is not None:
+            yield record  # one by one: what the caller has not come to is not committed
+
+    def commit(self, *, timeout: float | None = None) -> None:
+        """See `SubscriptionReader.commit`."""
+        self._run(lambda: self._reader.commit(timeout=timeout))

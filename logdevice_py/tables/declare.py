@@ -37,6 +37,7 @@ class TableSource(enum.Enum):
     EVERY_NODE = "every node"
     SEQUENCER_NODES = "every node with the role sequencer"
     STORAGE_NODES = "every node with the role storage"
+    NAMESPACES = "ldquery, which reads the states of all namespaces of the log tree"
     SUMMARY = "ldquery, which puts together what all nodes say"
     COMPARISON = "ldquery, which compares what all nodes with the role storage have"
 

@@ -147,6 +147,7 @@ class Group(PublicNames):
         ttl: float = TTL_SECONDS,
         handover: float = HANDOVER_SECONDS,
         max_records: int = 1000,
+        not_before: Callable[[str], Position] | None = None,
     ) -> GroupReader:
         """A member that is to join: ``async with group.member("host1") as member``, then ``async for batch in member``.
 
@@ -158,6 +159,7 @@ class Group(PublicNames):
             ttl: seconds without a heartbeat after which others may take over. Heartbeats need the event loop: do not block it for long.
             handover: seconds that the member may take to finish a stream that another one is to get.
             max_records: in a batch.
+            not_before: asked whenever the member gets a stream: everything up to this position counts as handled, for it is truncated.
 
         Raises:
             LogDeviceError: INVALID_PARAM.
@@ -171,7 +173,9 @@ class Group(PublicNames):
             raise LogDeviceError(Status.INVALID_PARAM, "ttl and handover are seconds, an hour at most")
         rng = self._subscriptions.client.session.rng
         machine = MemberMachine(self.name, name, ttl_us=times[0] or 0, handover_us=times[1] or 0, rng=rng)
-        return GroupReader(self._subscriptions, machine, start=start, stored=stored, max_records=max_records)
+        return GroupReader(
+            self._subscriptions, machine, start=start, stored=stored, max_records=max_records, not_before=not_before
+        )
 
 
 class GroupBatch:
@@ -223,6 +227,7 @@ class GroupReader(PublicNames):
         start: str,
         stored: StoredPosition | None,
         max_records: int,
+        not_before: Callable[[str], Position] | None,
     ) -> None:
         self._subscriptions = subscriptions
         self._client = subscriptions.client
@@ -230,6 +235,7 @@ class GroupReader(PublicNames):
         self._start = start
         self._stored = stored
         self._max_records = max_records
+        self._not_before = not_before
         self._tasks: set[asyncio.Task[None]] = set()
         self._readings: dict[str, _StreamReading] = {}
         """In the order in which they are asked next."""
@@ -382,7 +388,8 @@ class GroupReader(PublicNames):
         """The last record that is handled, and the log; asks until it is told, as readers do."""
         while True:
             try:
-                return await self._position(opened), await self._client.known_log(opened.log)
+                position, log = await self._position(opened), await self._client.known_log(opened.log)
+                return position if self._not_before is None else max(position, self._not_before(opened.stream)), log
             except LogDeviceError as error:
                 if error.status is Status.FENCED:  # another member has the stream; the state will say so
                     await asyncio.Event().wait()

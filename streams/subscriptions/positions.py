@@ -5,6 +5,7 @@ from __future__ import annotations
 from client.guards import START, Position
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
+from client.replica.commands import OFFSET_MAX
 from logdevice_py.core.lsn import LSN
 
 
@@ -17,6 +18,13 @@ def last_position(batch: RecordBatch) -> Position:
     if gaps := batch.gaps:
         last = max(last, Position(gaps[-1].hi, 0))
     return last
+
+
+def before(position: Position) -> Position:
+    """What is handled when everything before a position is; `START` before the first one."""
+    if position.batch_offset:
+        return Position(position.lsn, position.batch_offset - 1)
+    return Position(LSN(position.lsn - 1), OFFSET_MAX) if position.lsn else START
 
 
 def behind(batch: RecordBatch, position: Position) -> RecordBatch:

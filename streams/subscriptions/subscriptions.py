@@ -54,7 +54,7 @@ class Subscriptions(PublicNames):
     all commands, and sees every group and position without asking anybody.
     """
 
-    INTERNAL_NAMES = frozenset({"change", "client", "operate", "queue", "state_of", "watch", "unwatch"})
+    INTERNAL_NAMES = frozenset({"change", "client", "operate", "queue", "state", "state_of", "watch", "unwatch"})
 
     def __init__(
         self, client: Client, commands: int | str, snapshots: int | str, *, snapshot_every: int = SNAPSHOT_EVERY
@@ -150,6 +150,11 @@ class Subscriptions(PublicNames):
             text = f"no outcome after {timeout:g} s: the replica waits for {self._replica.waiting_for()}"
             raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=True) from None
 
+    @property
+    def state(self) -> SubscriptionsState:
+        """What is known here; changes between two awaits only."""
+        return self._replica.state
+
     def state_of(self, subscription: str) -> SubscriptionState | None:
         """What is known here of a subscription."""
         return self._replica.state.subscriptions.get(subscription)
@@ -191,6 +196,7 @@ class Subscriptions(PublicNames):
         token: int = 0,
         reset: bool = False,
         timeout: float | None = None,
+        shown: str | None = None,
     ) -> StateVersion:
         """Remember that all records of a stream up to a position are handled. Commits that wait at the same time become one command.
 
@@ -202,6 +208,7 @@ class Subscriptions(PublicNames):
             token: of the stream's assignment to a member of the group of this name; 0: none.
             reset: the position may be below the one that is there. Without a token a member that has the stream begins anew behind it.
             timeout: seconds; None: as long as the client's appends may take.
+            shown: what errors call the stream; None: as it is.
 
         Returns:
             The version of the checkpoint.
@@ -224,15 +231,15 @@ class Subscriptions(PublicNames):
         )
         judged = await self.operate(wanted, timeout)
         if judged.answer is not OperationAnswer.OK:
-            raise self._refused(wanted, judged.answer)
+            raise self._refused(wanted, judged.answer, shown or stream)
         return judged.version
 
-    def _refused(self, wanted: Commit, answer: OperationAnswer) -> LogDeviceError:
+    def _refused(self, wanted: Commit, answer: OperationAnswer, shown: str) -> LogDeviceError:
         found = self.state_of(wanted.subscription)
         before = None if found is None else found.checkpoints.get(wanted.stream)
         shared = None if found is None else found.streams.get(wanted.stream)
         there = "there is no checkpoint" if before is None else f"it is at {before.position}, version {before.version}"
-        where = f"subscription {wanted.subscription}, stream {wanted.stream}"
+        where = f"subscription {wanted.subscription}, stream {shown}"
         match answer:
             case OperationAnswer.VERSION_MISMATCH:
                 text = f"version {wanted.expect} was expected; {there}"

@@ -50,7 +50,7 @@ class _Offline(LDQuery):
         return self.steps > _STEPS_MAX
 
     def _get(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Any]:
-        if table.source in (TableSource.SUMMARY, TableSource.COMPARISON):
+        if table.source in (TableSource.SUMMARY, TableSource.COMPARISON, TableSource.NAMESPACES):
             return []
         if table.source is TableSource.CLUSTER_FILE:
             return super()._get(table, wanted)

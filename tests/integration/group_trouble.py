@@ -22,6 +22,7 @@ from tests.integration.group_worker import COMMANDS, GROUP, SNAPSHOTS
 ROOT = Path(__file__).resolve().parents[2]
 STREAMS = {f"s{log:02}": log for log in range(3, 15)}
 MEMBERS = 10
+"""At first, by default."""
 WRITE_SECONDS = 0.25
 """Between two records of a stream."""
 PAUSE_SECONDS = 3.0
@@ -36,6 +37,8 @@ class TroubledGroup:
     rng: random.Random
     workers: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     written: dict[str, list[int]] = field(default_factory=dict)
+    expelled: dict[str, list[float]] = field(default_factory=lambda: {"killed": [], "left": []})
+    """Seconds until this process knew that a member which was killed, or told to leave, was out of the group."""
     lost: list[tuple[float, str, str]] = field(default_factory=list)
     """When a member was killed or paused, how, and each stream that it had."""
     added: int = 0
@@ -85,10 +88,25 @@ class TroubledGroup:
                 continue
             worker.send_signal(signal.SIGKILL if how == "killed" else signal.SIGINT)
             self.note(name, how, subscriptions)
+            told = time.monotonic()
             await worker.wait()
             del self.workers[name]
+            await self.gone(name, subscriptions)
+            self.expelled[how].append(time.monotonic() - told)
             await self.add(file)
             self.counts["added"] += 1
+
+    async def gone(self, name: str, subscriptions: Subscriptions) -> None:
+        """Wait until a member is out of the group."""
+        changed = asyncio.Event()
+        subscriptions.watch(changed.set)
+        try:
+            async with asyncio.timeout(60):
+                while (found := subscriptions.state_of(GROUP)) is not None and name in found.members:
+                    changed.clear()
+                    await changed.wait()
+        finally:
+            subscriptions.unwatch(changed.set)
 
     async def stop(self) -> None:
         """No worker is left."""
@@ -138,7 +156,7 @@ class TroubledGroup:
         for at, how, stream in self.lost:
             after = [line["began"] for line in self.lines(stream) if line["began"] > at and not line["late"]]
             waits[how].append(min(after, default=at) - at)
-        return TroubleReport(sum(map(len, self.written.values())), again, late, waits, self.counts)
+        return TroubleReport(sum(map(len, self.written.values())), again, late, waits, self.counts, self.expelled)
 
 
 @dataclass
@@ -153,6 +171,8 @@ class TroubleReport:
     waits: dict[str, list[float]]
     """Seconds until a stream's next record was handled, by what happened to its member."""
     counts: dict[str, int]
+    expelled: dict[str, list[float]]
+    """Seconds until a member was out of the group."""
 
     def __str__(self) -> str:
         lines = [
@@ -162,11 +182,15 @@ class TroubleReport:
             if waits:
                 median = statistics.median(waits)
                 lines.append(f"{how}: {len(waits)} streams handed over, median {median:.2f} s, max {max(waits):.2f} s")
+        for how, waits in self.expelled.items():
+            if waits:
+                median = statistics.median(waits)
+                lines.append(f"{how}: out of the group after {median:.2f} s in the median, {max(waits):.2f} s at most")
         return "\n".join(lines)
 
 
-async def troubled(seconds: float, seed: int, directory: Path) -> TroubleReport:
-    """Ten members for so long."""
+async def troubled(seconds: float, seed: int, directory: Path, members: int = MEMBERS) -> TroubleReport:
+    """So many members for so long."""
     group = TroubledGroup(directory, seconds, random.Random(seed))
     async with (
         LocalCluster(nodes=3, logs=14) as cluster,
@@ -175,10 +199,10 @@ async def troubled(seconds: float, seed: int, directory: Path) -> TroubleReport:
     ):
         try:
             await Group(subscriptions, GROUP).add_streams(STREAMS)
-            for _ in range(MEMBERS):
+            for _ in range(members):
                 await group.add(cluster.config_file)
             async with asyncio.timeout(90):
-                while len(await Group(subscriptions, GROUP).members()) < MEMBERS:  # noqa: ASYNC110 - of processes
+                while len(await Group(subscriptions, GROUP).members()) < members:  # noqa: ASYNC110 - of processes
                     await asyncio.sleep(0.2)
             until = time.monotonic() + seconds
             writers = [group.write(client, stream, until) for stream in STREAMS]
@@ -199,10 +223,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--members", type=int, default=MEMBERS)
     parser.add_argument("--wait-max", type=float, default=2.0, help="seconds that a dead member's stream may wait")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        report = asyncio.run(troubled(arguments.seconds, arguments.seed, Path(directory)))
+        report = asyncio.run(troubled(arguments.seconds, arguments.seed, Path(directory), arguments.members))
     print(report)
     if max(report.waits["killed"], default=0) > arguments.wait_max:
         sys.exit(f"a stream waited longer than {arguments.wait_max} s for another member")

@@ -40,9 +40,13 @@ NOTHING_TO_TELL = (
     "log_rebuildings",
     "client_read_streams",
     "quarantined_stores",
+    "streams",
+    "segments",
+    "subscriptions",
+    "stream_owners",
 )
 """Of a cluster that is well and has just begun. `test_tables_in_trouble.py` makes them have rows; of `under_replicated` see below, of
-`quarantined_stores` `test_wrong_disk.py`, of the log tree `test_log_tree.py`."""
+`quarantined_stores` `test_wrong_disk.py`, of the log tree `test_log_tree.py`, of streams `test_stream_tables.py`."""
 
 
 async def one_shot(cluster: ProcessCluster, *arguments: str, given: str = "") -> tuple[int, str, str]:

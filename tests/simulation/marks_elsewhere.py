@@ -32,6 +32,10 @@ _ROLLING = "tests/unit/sequencer/test_rolling.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "subscription_of_a_deleted_stream_goes": (
+        "the workload of the swarm has no namespaces",
+        "tests/integration/test_stream_subscriptions.py::test_positions_follow_a_stream_that_is_renamed_and_go_with_it",
+    ),
     "read_end_of_log": (
         _STRICT,
         "tests/unit/client/read/test_read_stream.py::TestDelivery::test_who_follows_a_log_comes_to_its_end",

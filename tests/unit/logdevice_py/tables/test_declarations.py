@@ -19,7 +19,13 @@ def test_a_table_says_what_it_and_its_columns_are(name: str) -> None:
     assert len(set(names)) == len(names)
     assert table.doc.endswith(".")
     assert all(column.doc.endswith(".") for column in table.columns)
-    shared = (TableSource.CLUSTER_FILE, TableSource.ANY_NODE, TableSource.SUMMARY, TableSource.COMPARISON)
+    shared = (
+        TableSource.CLUSTER_FILE,
+        TableSource.ANY_NODE,
+        TableSource.NAMESPACES,
+        TableSource.SUMMARY,
+        TableSource.COMPARISON,
+    )
     assert table.has_node_id == (table.source not in shared)
     assert set(table.required) <= set(names)
     kinds = {"log_id": ColumnKind.LOG, "lsn": ColumnKind.LSN, "shard": ColumnKind.INTEGER}

@@ -1,0 +1,196 @@
+"""Rows of tables of streams: what the states of all namespaces say, which this process reads and never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from client.client import Client
+from client.look_up.segments import LogSegment
+from client.replica.replica import Replica
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.tables.streams import SegmentsRow, StreamOwnersRow, StreamsRow, SubscriptionsRow
+from streams.attributes import StreamAttributes
+from streams.namespace import METADATA_GROUP
+from streams.own_logs import find_own_logs
+from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
+from streams.stream_subscriptions import SUBSCRIPTIONS_GROUP, subscription_rows
+from streams.subscriptions.state import SUBSCRIPTIONS, SubscriptionsState
+
+_SUFFIX: Final = f"/{METADATA_GROUP}"
+
+
+def namespaces_of(paths: Iterable[str]) -> list[str]:
+    """The namespaces among what is in the log tree."""
+    return sorted(path.removesuffix(_SUFFIX) for path in paths if path.endswith(_SUFFIX))
+
+
+class NamespaceRows:
+    """Asks as one client, which it opens when it is asked first. Everything on one event loop."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._client: Client | None = None
+        self._states: dict[str, Replica[NamespaceState]] = {}
+        self._subscriptions: dict[str, Replica[SubscriptionsState]] = {}
+
+    async def close(self) -> None:
+        """Give everything back."""
+        for replica in (*self._states.values(), *self._subscriptions.values()):
+            await replica.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def rows(self, table: str, namespaces: Iterable[str], log: LogId | None, seconds: float) -> list[Any]:
+        """Rows of one of the tables, as they are at this moment.
+
+        Args:
+            namespaces: paths in the log tree.
+            log: only what belongs to this log, where the table has logs; None: everything.
+            seconds: until answers have to be there.
+
+        Raises:
+            LogDeviceError: TIMEDOUT, which says what is waited for; as `Client.segments`.
+        """
+        found: list[Any] = []
+        for path in namespaces:
+            try:
+                state = (await self._state(path, seconds)).state
+            except LogDeviceError as error:
+                if error.status is Status.NOTFOUND:  # it was removed since
+                    continue
+                raise LogDeviceError(error.status, f"namespace {path}: {error.detail}") from None
+            if table == "subscriptions":
+                found += await self._subscription_rows(path, state, seconds)
+            elif table == "segments":
+                found += await self._segment_rows(path, state, log, seconds)
+            else:
+                found += [row for row in _FILL[table](path, state) if log is None or row.log_id == log]
+        return found
+
+    async def _opened(self) -> Client:
+        if self._client is None:
+            client = Client(self._config, name="ldquery")
+            await client.__aenter__()
+            self._client = client
+        return self._client
+
+    async def _state(self, path: str, seconds: float) -> Replica[NamespaceState]:
+        replica = self._states.get(path)
+        if replica is None:
+            client = await self._opened()
+            logs = await find_own_logs(client, f"{path}{_SUFFIX}", seconds)
+            if logs is None:
+                raise LogDeviceError(Status.NOTFOUND, f"there is no namespace {path}")
+            replica = Replica(client, NAMESPACE, logs.commands, logs.snapshots, snapshot_every=0)
+            await replica.__aenter__()
+            self._states[path] = replica
+        await replica.current(timeout=seconds)
+        return replica
+
+    async def _subscription_rows(self, path: str, state: NamespaceState, seconds: float) -> list[SubscriptionsRow]:
+        replica = self._subscriptions.get(path)
+        if replica is None:
+            client = await self._opened()
+            logs = await find_own_logs(client, f"{path}/{SUBSCRIPTIONS_GROUP}", seconds)
+            if logs is None:
+                return []
+            replica = Replica(client, SUBSCRIPTIONS, logs.commands, logs.snapshots, snapshot_every=0)
+            await replica.__aenter__()
+            self._subscriptions[path] = replica
+        await replica.current(timeout=seconds)
+        names = {entry.number: entry.name for entry in _existing(state)}
+        return [
+            SubscriptionsRow(
+                namespace=path,
+                subscription=row.subscription,
+                stream=row.stream,
+                number=row.number,
+                position=None if row.position is None else str(row.position),
+                committed=None if row.committed is None else round(row.committed.timestamp() * 1e6),
+                commits=row.commits,
+                shared=int(row.is_shared),
+                owner=row.owner,
+                token=row.token,
+            )
+            for row in subscription_rows(replica.state, names)
+        ]
+
+    async def _segment_rows(
+        self, path: str, state: NamespaceState, log: LogId | None, seconds: float
+    ) -> list[SegmentsRow]:
+        client = await self._opened()
+        found = []
+        for entry in list(_existing(state)):
+            if not entry.log or log not in (None, entry.log):
+                continue
+            try:
+                segments = await client.segments(entry.log, timeout=seconds)
+            except LogDeviceError as error:
+                if error.status is Status.NOTFOUND:  # the stream was deleted since
+                    continue
+                raise LogDeviceError(error.status, f"stream {entry.name} of {path}: {error.detail}") from None
+            found += [_segment_row(path, entry, segment) for segment in segments]
+        return found
+
+
+def _existing(state: NamespaceState) -> Iterator[StreamEntry]:
+    return (entry for entry in state.streams.values() if entry.phase is not StreamPhase.DELETING)
+
+
+def _streams_rows(path: str, state: NamespaceState) -> Iterator[StreamsRow]:
+    for entry in state.streams.values():
+        phase = entry.phase.name.lower()
+        attributes = StreamAttributes.from_mapping(entry.attributes)
+        yield StreamsRow(
+            namespace=path,
+            stream=entry.name,
+            number=entry.number,
+            state="ended" if entry.phase is StreamPhase.LIVE and entry.ended is not None else phase,
+            log_id=entry.log or None,
+            writers=attributes.writers.value,
+            txid=attributes.txid.value,
+            begins_at=str(entry.min_active) if entry.min_active.lsn else None,
+            end_lsn=entry.ended,
+            version=str(entry.version),
+        )
+
+
+def _owners_rows(path: str, state: NamespaceState) -> Iterator[StreamOwnersRow]:
+    for entry in _existing(state):
+        lease = entry.lease
+        if lease is not None:
+            yield StreamOwnersRow(
+                path, entry.name, entry.log, lease.owner, lease.token, lease=lease.lease_us, signs=lease.beats
+            )
+
+
+def _segment_row(path: str, entry: StreamEntry, segment: LogSegment) -> SegmentsRow:
+    return SegmentsRow(
+        namespace=path,
+        stream=entry.name,
+        log_id=entry.log,
+        epoch=segment.epoch,
+        state=segment.state.value,
+        first_lsn=segment.first_lsn,
+        last_lsn=segment.last_lsn,
+        entries=segment.entries,
+        records=segment.records,
+        bytes=segment.bytes,
+        first_time=segment.first_timestamp,
+        last_time=segment.last_timestamp,
+        completed=segment.completed,
+        first_txid=segment.first_txid,
+        last_txid=segment.last_txid,
+        lost=segment.lost,
+        authoritative=int(segment.authoritative),
+        trimmed_to=segment.trimmed_to or None,
+    )
+
+
+_FILL: Final[dict[str, Callable[[str, NamespaceState], Iterator[Any]]]] = {
+    "streams": _streams_rows,
+    "stream_owners": _owners_rows,
+}

@@ -1,0 +1,55 @@
+"""The two logs in which a namespace keeps a replicated state of its own: made by one command, so they are there both or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from client.client import Client
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import LogDeviceError, Status
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLogs:
+    """A state's logs."""
+
+    commands: LogId
+    snapshots: LogId
+
+
+async def find_own_logs(client: Client, path: str, timeout: float | None) -> OwnLogs | None:
+    """The logs of the group at a path of the log tree; None: nobody made them.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: there is something else; as `Client.get_log_group`.
+    """
+    try:
+        logs = (await client.get_log_group(path, timeout=timeout)).logs
+    except LogDeviceError as error:
+        if error.status is Status.NOTFOUND:
+            return None
+        raise
+    if len(logs) != 2:
+        raise LogDeviceError(Status.INVALID_PARAM, f"{path} holds no state of a namespace: it has {len(logs)} logs")
+    return OwnLogs(LogId(logs[0]), LogId(logs[1]))
+
+
+async def make_own_logs(client: Client, path: str, attributes: Mapping[str, Any], timeout: float | None) -> OwnLogs:
+    """The logs of the group at a path of the log tree, which is made if there is none. Any number of processes may, at the same time.
+
+    Raises:
+        LogDeviceError: as `find_own_logs` and `Client.make_log_group`.
+    """
+    found = await find_own_logs(client, path, timeout)
+    if found is None:
+        try:
+            await client.make_log_group(path, 2, attributes, parents=True, timeout=timeout)
+        except LogDeviceError as error:
+            if error.status is not Status.EXISTS:
+                raise
+        found = await find_own_logs(client, path, timeout)
+    if found is None:
+        raise LogDeviceError(Status.NOTFOUND, f"{path} was removed by somebody else as it was made")
+    return found
