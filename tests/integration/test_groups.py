@@ -21,14 +21,17 @@ COMMANDS, SNAPSHOTS = 1, 2
 STREAMS = {f"s{number}": 2 + number for number in range(1, 7)}
 
 
-async def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs/subscriptions.md").read_text()
-    code = page.partition("```python\n")[2].partition("```")[0]
-    names: dict[str, Any] = {}
-    exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/subscriptions.md", "exec"), names)
-    await names["example"]()
+    blocks = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+    assert len(blocks) == 2
+    for code in blocks:
+        names: dict[str, Any] = {}
+        exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/subscriptions.md", "exec"), names)
+        await names["example"]()
     out = capsys.readouterr().out
-    assert "orders [b'first']" in out
+    assert out.count("[b'first']") == 3
+    assert "audit clicks" in out
     assert "SubscriptionEntry(subscription='billing', stream='orders'" in out
 
 
