@@ -7,7 +7,9 @@ Rules that `docs/decisions/0016-groups.md` gives reasons for:
 2. Expel by waiting: a member is expelled by another one that saw no heartbeat of it for its time to live, by its own monotonic clock, and whose own
    heartbeats were meanwhile proposed and applied, some of them one behind the other. So a pause of the one who waits, or of the log, expels nobody.
 3. Finish: a stream that another member is to get is handed over when all that was handed out of it is done.
-4. Force: an heir takes a stream after the owner's time to finish, counted from when the heir saw that it is to move.
+4. Beat on: a heartbeat that was due while the one before was under way follows as soon as that is answered. So heartbeats are as far apart as the log is slow, and
+   not up to twice that: whoever waits to expel waits for three of his own.
+5. Force: an heir takes a stream after the owner's time to finish, counted from when the heir saw that it is to move.
 """
 
 from __future__ import annotations
@@ -133,6 +135,8 @@ class MemberMachine:
         """When each was proposed."""
         self._beat_at = Micros(0)
         """When the next heartbeat is due."""
+        self._is_beat_due = False
+        """A heartbeat was due while the one before was under way."""
         self._beats = 0
         """Heartbeats that were applied."""
         self._lease_until = Micros(0)
@@ -258,6 +262,7 @@ class MemberMachine:
             case Beat():
                 if answer is OperationAnswer.OK and operation.nonce == self._nonce:
                     self._on_beat(proposed)
+                self._beat_if_due(now)
             case Leave():
                 self.stage = MemberStage.ENDED
             case HandOver():
@@ -292,6 +297,8 @@ class MemberMachine:
             seen.expel_proposed = False
         elif isinstance(operation, Leave):
             self.stage = MemberStage.ENDED  # others will see that it is gone
+        elif isinstance(operation, Beat):
+            self._beat_if_due(now)
 
     def on_timer(self, now: Micros) -> None:
         """Time has passed."""
@@ -305,12 +312,19 @@ class MemberMachine:
 
     def _beat(self, now: Micros) -> None:
         self._beat_at = Micros(now + self._ttl_us // BEATS_PER_TTL)
+        self._is_beat_due = False
         if self.stage is MemberStage.JOINED:
-            self._propose(Beat(self.group, self.name, self._nonce), now)
+            beat = Beat(self.group, self.name, self._nonce)
+            self._is_beat_due = beat in self._under_way
+            self._propose(beat, now)
             for stream, held in self._held.items():
                 self._hand_over_if_done(stream, held, now)
         elif self.stage is MemberStage.JOINING:
             self._propose_join(now)
+
+    def _beat_if_due(self, now: Micros) -> None:
+        if self._is_beat_due and self.stage is MemberStage.JOINED:
+            self._beat(now)
 
     # Other members
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -386,3 +387,51 @@ def test_whatever_happens_in_whatever_order(members: Members, seed: int) -> None
     counts = sorted(len(machine.held) for machine in live)
     assert sum(counts) == (4 if live else 0)
     assert not counts or counts[-1] - counts[0] <= 1
+
+
+def test_where_the_log_is_slow_heartbeats_follow_each_other_at_once(members: Members) -> None:
+    a = members.join("a")
+    members.held = []
+    proposed = []
+    for _ in range(4):
+        while not members.held:
+            members.run(1000)
+        proposed.append(members.now)
+        members.run(BEAT + BEAT // 2)  # that is how long a command takes
+        [(_, operation)] = members.held
+        assert isinstance(operation, Beat)
+        members.held = []
+        members.apply(a, operation)
+        members.settle()
+    apart = [later - earlier for earlier, later in pairwise(proposed)]
+    assert apart == [BEAT + BEAT // 2] * 3
+
+
+def test_a_heartbeat_of_which_nothing_is_known_is_followed_by_another(members: Members) -> None:
+    a = members.join("a")
+    members.held = []
+    members.run(2 * BEAT)
+    [(_, operation)] = members.held
+    members.held = []
+    a.on_failure(operation, members.now)
+    members.settle()
+    assert [type(operation) for _, operation in members.held] == [Beat]
+
+
+def test_a_dead_member_is_expelled_as_soon_as_three_slow_heartbeats_went_through(members: Members) -> None:
+    members.join("a")
+    members.join("b")
+    members.stopped.add("b")
+    died, command = members.now, 260_000
+    under_way: list[tuple[MemberMachine, Operation]] = []
+    members.held, ends = [], members.now
+    while "b" in members.group.state.subscriptions[GROUP].members:
+        members.run(1000)
+        if under_way and members.now >= ends:  # one command at a time, which takes so long
+            for machine, operation in under_way:
+                members.apply(machine, operation)
+            under_way = []
+            members.settle()
+        if not under_way and members.held:
+            under_way, members.held, ends = members.held, [], members.now + command
+    assert members.now - died < 1_400_000
