@@ -34,7 +34,7 @@ class SubscriptionReader(StreamReader):
         """Of the checkpoint behind which it reads; None: nobody looked."""
         self._handed_out: Position | None = None
         self._committed: Position | None = None
-        self._in_doubt: set[Position] = set()
+        self._unknown: set[Position] = set()
         """Positions of commits of which nothing is known."""
 
     async def __aenter__(self) -> SubscriptionReader:
@@ -80,19 +80,19 @@ class SubscriptionReader(StreamReader):
         if position is None or (self._committed is not None and position <= self._committed):
             return
         while True:
-            earlier = set(self._in_doubt)
-            self._in_doubt.add(position)  # also when this call is cancelled
+            earlier = set(self._unknown)
+            self._unknown.add(position)  # also when this call is cancelled
             try:
                 version = await self._commit(position, timeout)
             except LogDeviceError as error:
                 if error.maybe_applied:
                     raise
-                self._in_doubt = earlier
+                self._unknown = earlier
                 if error.status is not Status.VERSION_MISMATCH or not await self._is_own(timeout):
                     raise
                 continue
             self._version, self._committed = version, position
-            self._in_doubt.clear()
+            self._unknown.clear()
             return
 
     async def _commit(self, position: Position, timeout: float | None) -> StateVersion:
@@ -103,11 +103,11 @@ class SubscriptionReader(StreamReader):
     async def _is_own(self, timeout: float | None) -> bool:
         """Whether the checkpoint has another version since an earlier commit of this reader, of which nothing was known, was applied. Somebody else's of
         the same position is taken for it: both are as far."""
-        if not self._in_doubt:
+        if not self._unknown:
             return False
         subscriptions = await self._stream.namespace.stream_subscriptions.opened(timeout)
         entry = await subscriptions.get(self._name, str(self._stream.number), timeout=timeout)
-        if entry is None or entry.position not in self._in_doubt:
+        if entry is None or entry.position not in self._unknown:
             return False
         self._version, self._committed = entry.version, entry.position
         return True
