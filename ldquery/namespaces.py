@@ -38,8 +38,10 @@ class NamespaceRows:
 
     async def close(self) -> None:
         """Give everything back."""
-        for replica in (*self._states.values(), *self._subscriptions.values()):
-            await replica.close()
+        for state in self._states.values():
+            await state.close()
+        for subscriptions in self._subscriptions.values():
+            await subscriptions.close()
         if self._client is not None:
             await self._client.close()
 
