@@ -38,9 +38,9 @@ from logdevice_py.core.units import utc_datetime
 from streams import cli_subscriptions
 from streams.attributes import Roll, StreamAttributes, StreamWriters, TransactionIds
 from streams.records import StreamBatch, StreamRecord, TxId, within
-from streams.upkeep.verbs import UPKEEP_VERBS, upkeep_info
 from streams.stream_subscriptions import Subscription
 from streams.subscription_reader import SubscriptionReader
+from streams.upkeep.verbs import UPKEEP_VERBS, upkeep_info
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -565,14 +565,18 @@ VERBS: Final[tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None], Ru
         cli_subscriptions.list_options,
         cli_subscriptions.list_subscriptions,
     ),
+    (
         "commit",
         "say that a subscription has handled a stream up to a position",
         cli_subscriptions.commit_options(parse_position_in_stream),
         cli_subscriptions.commit,
+    ),
+    (
         "reset",
         "let a subscription go on at another place of a stream, also an earlier one",
         cli_subscriptions.reset_options,
         cli_subscriptions.reset,
+    ),
 )
 
 

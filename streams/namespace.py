@@ -36,9 +36,9 @@ from streams.names import checked_name, is_below
 from streams.own_logs import make_own_logs
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream import Stream
-from streams.upkeep.janitor import Janitor
 from streams.stream_group import StreamGroup
 from streams.stream_subscriptions import StreamSubscription, StreamSubscriptions
+from streams.upkeep.janitor import Janitor
 
 METADATA_GROUP: Final = ".namespace"
 """The group of the two logs of a namespace's state: commands and snapshots."""

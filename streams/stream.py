@@ -19,9 +19,9 @@ from streams.look_up import end_of_epoch
 from streams.reading import StreamReader
 from streams.records import StreamRecord, TxId
 from streams.state import StreamLease
-from streams.upkeep.segments import StreamSegment, listed_stream_segments, parts_to_count
 from streams.stream_subscriptions import StreamSubscription, Subscription
 from streams.subscription_reader import SubscriptionReader
+from streams.upkeep.segments import StreamSegment, listed_stream_segments, parts_to_count
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from streams.reading import StreamReader, StreamReaderState
 from streams.records import StreamBatch, StreamRecord
 from streams.state import StreamLease
 from streams.stream import OLDEST, Stream
-from streams.upkeep.segments import StreamSegment
 from streams.stream_subscriptions import StreamSubscription, Subscription
 from streams.subscription_reader import SubscriptionReader
 from streams.sync_base import SyncBase
 from streams.sync_group import SyncStreamGroup
+from streams.upkeep.segments import StreamSegment
 from streams.writers import ExclusiveWriter, SharedWriter
 
 

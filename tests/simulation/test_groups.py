@@ -15,7 +15,7 @@ from streams.subscriptions.member import MemberMachine
 from streams.subscriptions.state import SubscriptionsState
 from streams.subscriptions.subscriptions import Subscriptions
 from tests.simulation.deliberate_fault import DeliberateFault
-from tests.simulation.group_members import COMMANDS, RECORDS, SNAPSHOTS, STREAMS, troubled_group
+from tests.simulation.group_members import COMMANDS, RECORDS, SNAPSHOTS, STREAMS, GroupHistory, troubled_group
 
 SEEDS = range(3)
 HUNTED_MAX = 12

@@ -428,7 +428,7 @@ class TestPreemption:
         world.run()
         assert world.answer_to(request).status is Status.OK
 
-    def test_the_lng_stops_before_an_entry_that_was_given_up(self) -> None:
+    def test_the_lng_stops_before_an_entry_that_was_abandoned(self) -> None:
         world = active()
         world.answer = lambda store: None
         world.append(b"a")

@@ -149,8 +149,9 @@ def test_cuts_follow_from_the_entries_alone() -> None:
         kinds = [type(each) for each in group]
         assert (Gap, Gap) not in set(pairwise(kinds)), "touching gaps are one"
     flat = [item for group in groups() for item in group]
-    assert len(flat) > 100
-    for before, after in pairwise(flat):
+    pairs = list(pairwise(flat))
+    assert len(pairs) > 100
+    for before, after in pairs:
         end = before.hi if isinstance(before, Gap) else before.lsn
         assert end + 1 == (after.lo if isinstance(after, Gap) else after.lsn)
 

@@ -84,7 +84,7 @@ class NamespaceAtHand:
         pass
 
     async def wait_for_change(self, timeout: float | None) -> None:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
 
 async def kept(namespace: NamespaceAtHand) -> Janitor:

@@ -36,7 +36,7 @@ class Bench:
             self.timers.advance(self.now)
 
 
-def test_a_stream_that_stands_still_asks_and_then_less_and_less_often() -> None:
+def test_a_stream_that_gets_nothing_asks_and_then_less_and_less_often() -> None:
     bench = Bench()
     bench.streams[1] = LookedUpStream()
     bench.pass_seconds(200)
