@@ -27,6 +27,8 @@ _RARE_DIRTY = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/rebuilding/test_rebuilding.py::TestGiving"
 _STRICT: Final = "the workload of the swarm neither ends logs nor orders them strictly; other workloads do"
 _ORDER = "tests/unit/sequencer/test_strict_order.py"
+_GUARDS: Final = "the workload of the swarm guards no appends; other workloads do"
+_GUARDED = "tests/unit/sequencer/test_guarded_appends.py"
 _ROLLS: Final = "takes logs that roll, which tests/simulation/segments.py has and no profile of the swarm"
 _ROLLING = "tests/unit/sequencer/test_rolling.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
@@ -35,6 +37,12 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "subscription_of_a_deleted_stream_goes": (
         "the workload of the swarm has no namespaces",
         "tests/integration/test_stream_subscriptions.py::test_positions_follow_a_stream_that_is_renamed_and_go_with_it",
+    ),
+    "fence_raised": (_GUARDS, f"{_GUARDED}::TestGuards::test_a_fence_refuses_lower_and_missing_tokens"),
+    "log_ended": (_GUARDS, f"{_GUARDED}::TestGuards::test_nothing_follows_the_end"),
+    "conditional_append_repeated": (
+        _GUARDS,
+        f"{_GUARDED}::TestRepetition::test_a_repeated_append_is_answered_as_the_first_try",
     ),
     "read_end_of_log": (
         _STRICT,
