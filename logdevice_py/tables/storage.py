@@ -119,7 +119,7 @@ class StoredLogsRow:
 @table("recovered_epochs", _STORAGE)
 @dataclass(slots=True)
 class RecoveredEpochsRow:
-    """How the recovery of an epoch ended, and what the epoch holds, as a shard that took part knows it."""
+    """How the recovery of an epoch ended, and what the epoch holds."""
 
     log_id: int = column(_LOG, "The data log.")
     shard: int = column(_INTEGER, "Index of the shard within its node.")

@@ -42,6 +42,9 @@ class Loop:
     def run(self, work: Callable[[Any], Any]) -> Any:
         return self._runner.run(work(self))
 
+    async def known_log(self, log: int, timeout: float) -> int:
+        return log
+
     def close(self) -> None:
         self._runner.close()
 
