@@ -29,8 +29,8 @@ def number_argument(name: str, value: Any) -> int:
     return int(value)
 
 
-def position_argument(value: Any) -> Position:
-    """An expected position.
+def position_argument(value: Any, name: str = "expect") -> Position:
+    """The position of a record; `name` is that of the argument.
 
     Raises:
         LogDeviceError: INVALID_PARAM.
@@ -41,9 +41,9 @@ def position_argument(value: Any) -> Position:
         or not is_integer(value[1])
         or not 0 <= value[1] < OFFSET_UNKNOWN
     ):
-        text = f"expect is {value!r}; it must be the position of a record, like receipt.position, or START"
+        text = f"{name} is {value!r}; it must be the position of a record, like receipt.position, or START"
         raise LogDeviceError(Status.INVALID_PARAM, text)
-    return Position(LSN(lsn_argument("expect", value[0])), value[1])
+    return Position(LSN(lsn_argument(name, value[0])), value[1])
 
 
 def guard_argument(
@@ -91,7 +91,7 @@ def guards_argument(txids: Any, fence: Any, records: int, expect: Any = None, ne
     append_id = 0 if expected is None else new_id
     if txids is None:
         return Guards(None, token, expected, append_id)
-    numbers = [number_argument(f"txid {index}", txid) for index, txid in enumerate(txids)]
+    numbers = [number_argument(f"txids[{index}]", txid) for index, txid in enumerate(txids)]
     if len(numbers) != records or any(two < one for one, two in itertools.pairwise(numbers)):
         text = f"{len(numbers)} txids for {records} records: give one for each, none below the one before it"
         raise LogDeviceError(Status.INVALID_PARAM, text)

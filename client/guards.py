@@ -51,12 +51,18 @@ class Position(NamedTuple):
         Raises:
             ValueError: the text is no position.
         """
+        none = f"{text!r} is no position: write it like e3n17+2, or start"
+        if not isinstance(text, str):
+            raise ValueError(none)
         if text.strip() == "start":
             return START
         lsn, plus, offset = text.strip().partition("+")
         if plus and not (offset.isascii() and offset.isdecimal() and int(offset) < OFFSET_UNKNOWN):
-            raise ValueError(f"{text!r} is no position: write it like e3n17+2, or start")
-        return cls(LSN.parse(lsn), int(offset) if plus else 0)
+            raise ValueError(none)
+        try:
+            return cls(LSN.parse(lsn), int(offset) if plus else 0)
+        except ValueError as error:
+            raise ValueError(str(error) if "range" in str(error) else none) from None
 
 
 START: Final = Position(LSN(0), 0)

@@ -30,6 +30,7 @@ from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
 from client.replica.commands import StateVersion
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
 
@@ -306,6 +307,22 @@ class SyncClient(PublicNames):
     ) -> int:
         """See `Client.data_size`."""
         return _background.run(self._client.data_size(log, start, end, timeout=timeout))
+
+    def log_id(self, log: int | str, *, timeout: float | None = None) -> LogId:
+        """The id of a log named by id or path; the cluster is asked before NOTFOUND.
+
+        Raises:
+            LogDeviceError: NOTFOUND, INVALID_PARAM; TIMEDOUT when the log tree could not be asked.
+        """
+        return _background.run(self._client.known_log(log, timeout))
+
+    def log_ids(self, *names: int | str, timeout: float | None = None) -> list[LogId]:
+        """The logs of ids, paths and patterns like ``/team/*``: in that order, each once.
+
+        Raises:
+            LogDeviceError: as `log_id`.
+        """
+        return _background.run(self._client.known_logs(*names, timeout=timeout))
 
     def make_log_group(
         self, path: str, logs: int = 1, attributes: Mapping[str, Any] | None = None, **options: Any

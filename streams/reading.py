@@ -68,7 +68,7 @@ class StreamReader(PublicNames):
         """See `Stream.reader`."""
         self._stream = stream
         self._start = _start_argument(start)
-        self._until = until if until is None or until == TAIL else position_argument(until)
+        self._until = until if until is None or until == TAIL else position_argument(until, "until")
         self._idle_us = None if idle is None else duration_argument("idle", idle)
         self._client = stream.namespace.client
         self._kind = stream.attributes.txid
@@ -337,7 +337,7 @@ def _start_argument(start: Any) -> Position | TxId | datetime:
         time_argument(start)
         return start
     try:
-        return position_argument(start)
+        return position_argument(start, "start")
     except LogDeviceError:
         text = f"start is {start!r}; it must be a position, TxId(7) or an aware datetime"
         raise LogDeviceError(Status.INVALID_PARAM, text) from None

@@ -270,7 +270,7 @@ class Stream(PublicNames):
         """
         await self.namespace.current(timeout=timeout)
         entry = self.namespace.stream_entry(self.number)
-        first = position_argument(start).lsn
+        first = position_argument(start, "start").lsn
         live = await self.namespace.client.segments(self.log, start=max(first, LSN.OLDEST), timeout=timeout)
         found = [each for each in listed_stream_segments(entry, live) if each.last is None or each.last.lsn >= first]
         return found if limit is None else found[: count_argument("limit", limit)]
@@ -329,7 +329,7 @@ class Stream(PublicNames):
         Raises:
             LogDeviceError: INVALID_PARAM: the position is behind the end; NOTFOUND; TIMEDOUT.
         """
-        position = position_argument(position)
+        position = position_argument(position, "position")
         end = await self.end(timeout=timeout)
         if position > end:
             raise LogDeviceError(Status.INVALID_PARAM, f"{position} is behind the end of stream {self.name}, {end}")

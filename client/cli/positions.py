@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from client.guards import Position
+from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import parse_duration
 
@@ -83,6 +84,13 @@ async def resolve_end(client: Client, log: LogId, position: NamedPosition, tail:
     if position.anchor is not Anchor.TIME:
         return await resolve(client, log, position, tail)
     return min(LSN(await client.find_time(log, position.value) - 1), tail)
+
+
+def parse_guard_number(text: str) -> int:
+    """A transaction id or fence token. For `argparse`."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= NUMBER_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer from 1 to 2^63 - 1")
+    return int(text)
 
 
 def parse_record_position(text: str) -> Position:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from client.cli.input_lines import InputLines, standard_input
 from client.cli.line_writer import LineGuards, LineWriter, WriteAccount
 from client.cli.options import ProgramParser
-from client.cli.positions import parse_record_position
+from client.cli.positions import parse_guard_number, parse_record_position
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -189,12 +189,15 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument(
         "--txid",
-        type=int,
+        type=parse_guard_number,
         metavar="N",
         help="transaction id of the first line, N + 1 of the next; refused below the log's greatest",
     )
     options.add_argument(
-        "--fence", type=int, metavar="TOKEN", help="the own fence token: refused when the log has a higher one"
+        "--fence",
+        type=parse_guard_number,
+        metavar="TOKEN",
+        help="the own fence token: refused when the log has a higher one",
     )
     options.add_argument(
         "--json", action="store_true", help="print one JSON object about the outcome on standard output"

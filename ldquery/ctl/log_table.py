@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED
 from ldquery.ctl.verb import Verb, format_size, say_of_nodes, show, show_rows, token_of
 from ldquery.log_status import ASKED, lacks_records, logs_rows
-from logdevice_py.config.logs import LogTree
+from logdevice_py.config.logs import LogGroup
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -36,8 +37,13 @@ def _options(options: argparse.ArgumentParser) -> None:
     complete_words(action, Words.LOGS_AND_PATHS)
 
 
-def chosen_logs(tree: LogTree, names: list[str]) -> list[LogId]:
+def chosen_logs(groups: Sequence[LogGroup], matching: Callable[[str], list[LogId]], names: list[str]) -> list[LogId]:
     """The logs that are named, by themselves or with the group or directory that they are in; without names all. Each once, ascending.
+
+    Args:
+        groups: all there are.
+        matching: the logs of an id, a path or a pattern.
+        names: what people write.
 
     Raises:
         LogDeviceError: NOTFOUND; INVALID_PARAM: a name is malformed, or too many logs are named.
@@ -45,15 +51,15 @@ def chosen_logs(tree: LogTree, names: list[str]) -> list[LogId]:
     found: set[LogId] = set()
     for name in names or ["/"]:
         prefix = name.rstrip("/")
-        groups = [group for group in tree.groups if group.path == prefix or group.path.startswith(f"{prefix}/")]
-        count = len(found) + sum(map(len, groups))
+        below = [group for group in groups if group.path == prefix or group.path.startswith(f"{prefix}/")]
+        count = len(found) + sum(map(len, below))
         if count > LOGS_MAX:
             raise LogDeviceError(
                 Status.INVALID_PARAM, f"{name}: means {count} logs, at most {LOGS_MAX} are shown: name some of them"
             )
-        found.update(LogId(log) for group in groups for log in group.ids())
-        if not groups and prefix:
-            found.update(tree.matching(name))
+        found.update(LogId(log) for group in below for log in group.ids())
+        if not below and prefix:
+            found.update(matching(name))
     return sorted(found)
 
 
@@ -62,7 +68,7 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
     from ldquery.ctl.health import ask_in_turn
 
     config, seconds = client.config, arguments.timeout or _SECONDS
-    logs = chosen_logs(config.logs, arguments.paths)
+    logs = chosen_logs(list(config.groups()), config.matching_logs, arguments.paths)
     constraints = Constraints(log_id=logs[0]) if len(logs) == 1 else EVERYTHING
     asker, nodes = NodeAsker(config, token_of(arguments)), list(config.nodes)
     try:
@@ -113,7 +119,7 @@ VERBS: tuple[Verb, ...] = (
         "one row a log: sequencer, epoch, head, tail, bytes, newest record, rate, copies",
         "Print a row for each log: the node that sequences it, its epoch, the first and the last LSN that can be read, about how many bytes are stored "
         "of it (all copies together; ldctl data-size counts one), the time of its newest record, what was appended per second over the last minute, and whether copies are missing. "
-        "With --json the columns of table logs of ldquery. Exits with 4 when a node did not answer, so that what it knows is missing.",
+        "With --json the columns of table logs of ldquery, which has those of the cluster file only. Exits with 4 when a node did not answer, so that what it knows is missing.",
         _options,
         _status,
     ),

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from client.cli.options import Words, complete_words
-from client.cli.positions import Anchor, parse_record_position
+from client.cli.positions import Anchor, parse_guard_number, parse_record_position
 from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
+from client.guards import GuardError
 from ldquery.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_position, show
 from logdevice_py.core.lsn import ESN_MAX, LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -206,7 +207,7 @@ def _guard_options(options: argparse.ArgumentParser) -> None:
 
 def _fence_options(options: argparse.ArgumentParser) -> None:
     _log(options)
-    options.add_argument("token", metavar="TOKEN", type=int, help="above the fence of the log")
+    options.add_argument("token", metavar="TOKEN", type=parse_guard_number, help="above the fence of the log")
     options.add_argument(
         "--accept-loss",
         action="store_true",
@@ -233,12 +234,20 @@ async def _fence_with_consent(client: Client, arguments: argparse.Namespace) -> 
 
 def _end_options(options: argparse.ArgumentParser) -> None:
     _log(options)
-    options.add_argument("--fence", metavar="TOKEN", type=int, help="the own fence token, where the log has a fence")
+    options.add_argument(
+        "--fence", metavar="TOKEN", type=parse_guard_number, help="the own fence token, where the log has a fence"
+    )
     _guard_options(options)
 
 
 async def _end(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
-    receipt = await client.mark_end(log, expect=arguments.expect, fence=arguments.fence, timeout=arguments.timeout)
+    try:
+        receipt = await client.mark_end(log, expect=arguments.expect, fence=arguments.fence, timeout=arguments.timeout)
+    except GuardError as error:
+        if error.status is not Status.FENCED or arguments.fence is not None:
+            raise
+        text = f"log {log}: its fence is {error.fence}: give --fence TOKEN, with the token of the log's owner"
+        raise LogDeviceError(error.status, text, maybe_applied=error.maybe_applied) from None
     show(arguments, {"ended": True, "position": str(receipt.position)}, plain=str(receipt.position))
 
 

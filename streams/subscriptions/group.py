@@ -87,21 +87,25 @@ class Group(PublicNames):
     def __repr__(self) -> str:
         return f"<Group {self.name}>"
 
-    async def add_streams(self, streams: Mapping[str, int], *, timeout: float | None = None) -> None:
+    async def add_streams(self, streams: Mapping[str, int | str], *, timeout: float | None = None) -> None:
         """Share these streams too, from here on. Those that the group has stay as they are.
 
         Args:
-            streams: ids of logs by the names of streams.
+            streams: logs, by id or path, by the names of streams.
             timeout: seconds.
 
         Raises:
-            LogDeviceError: EXISTS: the group has one of them with another log; NOSPC; as `Subscriptions.commit`. Of more than 1,000 streams a part may
+            LogDeviceError: NOTFOUND: there is no log at a path; EXISTS: the group has one of them with another log; NOSPC; as `Subscriptions.commit`. Of more than 1,000 streams a part may
                 have been added.
         """
-        rows = [(name_argument("stream", stream), _log_id(log)) for stream, log in streams.items()]
+        rows = [(name_argument("stream", stream), await self._log_id(log, timeout)) for stream, log in streams.items()]
         for start in range(0, len(rows), STREAMS_PER_OPERATION_MAX):
             part = rows[start : start + STREAMS_PER_OPERATION_MAX]
             await self._subscriptions.change(AddStreams(self.name, part), f"group {self.name}", timeout)
+
+    async def _log_id(self, log: int | str, timeout: float | None) -> int:
+        named = log_argument(log)
+        return await self._subscriptions.client.known_log(named, timeout) if isinstance(named, str) else named
 
     async def remove_streams(self, streams: Iterable[str], *, timeout: float | None = None) -> None:
         """Share these streams no more: members that handle them find themselves fenced at once. Checkpoints stay.
@@ -507,10 +511,3 @@ class GroupReader(PublicNames):
         if self._waits_for:
             return next(iter(self._waits_for.values()))
         return "records" if self._machine.held else "a stream: other members have all"
-
-
-def _log_id(log: int) -> int:
-    found = log_argument(log)
-    if isinstance(found, str):
-        raise LogDeviceError(Status.INVALID_PARAM, f"{log!r}: a group needs the id of a log, which client.log_id tells")
-    return found

@@ -14,6 +14,7 @@ import pytest
 
 from client.guards import START, Position
 from logdevice_py import LSN, Client, LocalCluster, LogDeviceError, Receipt, Status
+from logdevice_py.core.ids import LogId
 from streams.subscriptions.group import Group, GroupReader
 from streams.subscriptions.subscriptions import Subscriptions
 
@@ -106,6 +107,11 @@ async def test_streams_come_and_go_while_members_read() -> None:
     async with opened() as (_, client, subscriptions, group), group.member("a") as member:
         seen: dict[str, list[bytes]] = defaultdict(list)
         reading = asyncio.create_task(read_all(member, seen, 3))
+        with pytest.raises(LogDeviceError, match="there is no log group /nowhere") as raised:
+            await group.add_streams({"s1": "/nowhere"})
+        assert raised.value.status is Status.NOTFOUND
+        await group.add_streams({"s1": client.config.log_name(LogId(STREAMS["s1"]))})
+        assert [entry.log for entry in await group.streams()] == [STREAMS["s1"]]
         await group.add_streams({"s1": STREAMS["s1"]})
         await client.append(STREAMS["s1"], b"1")
         await group.add_streams({"s2": STREAMS["s2"]})

@@ -84,6 +84,8 @@ async def test_fences_transaction_ids_and_ends() -> None:
         status, out, err = await ldctl(cluster, "end", "2")
         assert status == 2
         assert "for ever" in err
+        status, out, err = await ldctl(cluster, "end", "2", "--yes")
+        assert (status, "its fence is 6: give --fence TOKEN" in err) == (1, True)
         status, out, err = await ldctl(cluster, "--json", "end", "2", "--fence", "6", "--yes")
         assert status == 0, err
         assert json.loads(out)["ended"]

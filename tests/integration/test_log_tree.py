@@ -44,6 +44,12 @@ async def test_operators_change_the_tree() -> None:
         assert made["ids"] == f"{TREE_LOG_ID_MIN}..{TREE_LOG_ID_MIN + 1}"
         await client.append("/team/clicks/2", b"x")
         assert (await ldctl(cluster, "tail", "/team/clicks/2"))[0] == 0
+        first, second = TREE_LOG_ID_MIN, TREE_LOG_ID_MIN + 1
+        for name, logs in (("/team/clicks/2", [second]), (str(second), [second]), ("/team", [first, second])):
+            status, out, err = await ldctl(cluster, "--json", "logs", "status", name)
+            rows = [json.loads(line) for line in out.splitlines()]
+            assert (status, [row["log_id"] for row in rows], err) == (0, logs, "")
+            assert (rows[-1]["path"], rows[-1]["epoch"]) == ("/team/clicks/2", 1)
         status, out, err = await ldctl(
             cluster, "logs", "set", "/team/clicks", "--set", "backlog=2h", "--expect", "e9n9+0"
         )
@@ -99,6 +105,8 @@ async def test_programs_without_await() -> None:
             assert made.attributes is not None
             assert made.attributes.backlog_us == 86_400_000_000
             client.append("/team/clicks", b"x")
+            assert client.log_id("/team/clicks") == made.lo
+            assert client.log_ids("/team/*", TREE_LOG_ID_MIN) == [made.lo]
             items = list(client.reader("/team/clicks", until=client.tail_lsn("/team/clicks")))
             assert [item.payload for item in items if isinstance(item, Record)] == [b"x"]
             client.set_attributes("/team", unset=["backlog"])

@@ -37,8 +37,12 @@ def test_positions_are_written_and_read() -> None:
     assert Position.parse("e3n17") == Position(HERE.lsn, 0)
     assert Position.parse("start") is START
     for wrong in ("e3n17+", "e3n17+x", "x", "", "+1", "e3n17+-1"):
-        with pytest.raises(ValueError, match="is no"):
+        with pytest.raises(ValueError, match="is no position: write it like"):
             Position.parse(wrong)
+    with pytest.raises(ValueError, match="None is no position"):
+        Position.parse(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="out of range"):
+        Position.parse("e3n4294967296")
 
 
 def test_an_argument_that_is_given_is_asked_for() -> None:

@@ -126,13 +126,13 @@ TREE = LogTree.build(
     ],
 )
 def test_logs_are_named_by_themselves_or_by_what_they_are_in(names: list[str], logs: list[int]) -> None:
-    assert chosen_logs(TREE, names) == logs
+    assert chosen_logs(TREE.groups, TREE.matching, names) == logs
 
 
 def test_what_means_no_log_or_too_many_is_refused() -> None:
     with pytest.raises(LogDeviceError, match="there is no log group /tea") as refused:
-        chosen_logs(TREE, ["/tea"])
+        chosen_logs(TREE.groups, TREE.matching, ["/tea"])
     assert refused.value.status is Status.NOTFOUND
     great = LogTree.build(defaults=TREE.defaults, groups=[("/all", 1, LOGS_MAX + 1, {})])
     with pytest.raises(LogDeviceError, match="name some of them"):
-        chosen_logs(great, [])
+        chosen_logs(great.groups, great.matching, [])

@@ -4,7 +4,14 @@ import argparse
 
 import pytest
 
-from client.cli.positions import Anchor, NamedPosition, parse_position, resolve_end
+from client.cli.positions import (
+    Anchor,
+    NamedPosition,
+    parse_guard_number,
+    parse_position,
+    parse_record_position,
+    resolve_end,
+)
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 
@@ -38,6 +45,18 @@ def test_a_time_without_zone_is_refused_and_told_how_to_write_it(text: str, advi
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         parse_position(text)
+
+
+def test_what_is_no_position_of_a_record_is_refused_as_such() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="'rubbish' is no position: write it like"):
+        parse_record_position("rubbish")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "", "1.0", str(1 << 63)])
+def test_transaction_ids_and_tokens_begin_with_1(text: str) -> None:
+    assert parse_guard_number(str((1 << 63) - 1)) == (1 << 63) - 1
+    with pytest.raises(argparse.ArgumentTypeError, match="is no integer from 1 to"):
+        parse_guard_number(text)
 
 
 class Times:
