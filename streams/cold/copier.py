@@ -62,22 +62,27 @@ async def copy_range(
         store: where to.
         log: id or path of the log.
         first: the first LSN.
-        last: the last LSN, inclusive; below or at the tail, or this waits for it.
-        token: of this attempt, known to whoever sweeps: while it is live nothing of the attempt is removed.
+        last: the last LSN, inclusive; below or at the tail (`client.tail_lsn`).
+        token: of this attempt, known to whoever sweeps: while it is live nothing of the attempt is removed. The same range with a token that was used
+            before gives the same copy.
         stream: the stream's name; by default the path of the log's group.
         transaction_ids: keys of 8 bytes are transaction ids.
         accept_loss: copy also a range of which records may be lost. Trimming it then makes that loss final.
         limits: how large files become.
 
     Raises:
-        ColdCopyError: INVALID_PARAM, DATALOSS, CONNFAILED (retriable), BADPAYLOAD: what was read back is not what was stored.
+        ColdCopyError: INVALID_PARAM (also: `last` is behind the tail), DATALOSS, CONNFAILED (retriable), BADPAYLOAD: what was read back is not what was stored.
         LogDeviceError: as the client's reader.
         ImportError: pyarrow is not installed.
     """
     if first > last:
         raise ColdCopyError(Status.INVALID_PARAM, f"[{LSN(first)}, {LSN(last)}] is no range")
     check_token(token)
-    number = client.log_id(log)
+    number = await client.known_log(log)
+    tail = await client.tail_lsn(number)
+    if last > tail:
+        text = f"log {number}: [{LSN(first)}, {LSN(last)}] ends behind the tail, {tail}: copy what can be read"
+        raise ColdCopyError(Status.INVALID_PARAM, text)
     group = client.config.group(number)
     identity = FileIdentity(
         cluster_name(client.config.uuid), number, stream or ("" if group is None else group.path), transaction_ids

@@ -63,7 +63,9 @@ class ColdStore:
         self.on_step = on_step
         filesystem = arrow("fs")
         if parts.scheme not in ("file", "s3"):
-            text = f"{self.shown_url} is no store for cold copies: write file:///directory or s3://bucket/folder"
+            wanted = "file:///directory or s3://bucket/folder" if parts.scheme else f"file://{os.path.abspath(url)}"
+            shown = self.shown_url if parts.scheme else repr(url)
+            text = f"{shown} is no store for cold copies: write {wanted}"
             raise ColdCopyError(Status.INVALID_PARAM, text)
         try:
             self._files, root = filesystem.FileSystem.from_uri(url)

@@ -356,6 +356,8 @@ async def test_a_store_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         with pytest.raises(ColdCopyError) as raised:
             ColdStore(bad)
         assert raised.value.status is Status.INVALID_PARAM
+    with pytest.raises(ColdCopyError, match=f"'{tmp_path}' is no store for cold copies: write file://{tmp_path}$"):
+        ColdStore(f"{tmp_path}")
     with pytest.raises(ColdCopyError) as raised:
         ColdStore("ftp://user:secret@host/x")
     assert "secret" not in str(raised.value)
@@ -366,7 +368,7 @@ async def test_a_store_that_cannot_be_used_is_told(tmp_path: Path) -> None:
             await copy_range(client, ColdStore(f"file://{tmp_path}/file/x"), 1, 1, lsn, token="a")
         assert (raised.value.status, raised.value.retriable) == (Status.CONNFAILED, True)
         store = ColdStore(f"file://{tmp_path}/cold")
-        for first, last, token in ((5, 4, "a"), (1, lsn, "a/b")):
+        for first, last, token in ((5, 4, "a"), (1, lsn, "a/b"), (1, lsn + 1, "a")):
             with pytest.raises(ColdCopyError) as raised:
                 await copy_range(client, store, 1, first, last, token=token)
             assert raised.value.status is Status.INVALID_PARAM
