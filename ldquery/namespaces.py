@@ -13,18 +13,10 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.streams import SegmentsRow, StreamOwnersRow, StreamsRow, SubscriptionsRow
 from streams.attributes import StreamAttributes
-from streams.namespace import METADATA_GROUP
-from streams.own_logs import find_own_logs
+from streams.own_logs import find_namespace_logs, find_own_logs
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream_subscriptions import SUBSCRIPTIONS_GROUP, subscription_rows
 from streams.subscriptions.state import SUBSCRIPTIONS, SubscriptionsState
-
-_SUFFIX: Final = f"/{METADATA_GROUP}"
-
-
-def namespaces_of(paths: Iterable[str]) -> list[str]:
-    """The namespaces among what is in the log tree."""
-    return sorted(path.removesuffix(_SUFFIX) for path in paths if path.endswith(_SUFFIX))
 
 
 class NamespaceRows:
@@ -83,9 +75,7 @@ class NamespaceRows:
         replica = self._states.get(path)
         if replica is None:
             client = await self._opened()
-            logs = await find_own_logs(client, f"{path}{_SUFFIX}", seconds)
-            if logs is None:
-                raise LogDeviceError(Status.NOTFOUND, f"there is no namespace {path}")
+            logs = await find_namespace_logs(client, path, seconds)
             replica = Replica(client, NAMESPACE, logs.commands, logs.snapshots, snapshot_every=0)
             await replica.__aenter__()
             self._states[path] = replica

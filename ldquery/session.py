@@ -19,7 +19,7 @@ from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
 from ldquery.comparison import compare_copies
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
-from ldquery.namespaces import NamespaceRows, namespaces_of
+from ldquery.namespaces import NamespaceRows
 from ldquery.pushdown import Wanted
 from ldquery.result import QueryResult
 from ldquery.virtual_tables import SQL_TYPES, TableModule
@@ -35,6 +35,7 @@ from logdevice_py.tables.cluster import LogsRow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import TableDeclaration, TableSource
 from logdevice_py.tables.storage import UnderReplicatedRow
+from streams.own_logs import namespaces_of
 
 if TYPE_CHECKING:
     from client.client import Client

@@ -29,9 +29,10 @@ from client.cli.program import (
     say,
     standard_output,
 )
-from client.cli.record_lines import keyed_lines, parse_delimiter, whole_lines
+from client.cli.record_lines import LineError, Parse, Records, keyed_lines, parse_delimiter, whole_lines
 from client.cli.tail import last_records
 from client.guards import Position
+from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import utc_datetime
@@ -40,7 +41,7 @@ from streams.attributes import Roll, StreamAttributes, StreamWriters, Transactio
 from streams.records import StreamBatch, StreamRecord, TxId, within
 from streams.stream_subscriptions import Subscription
 from streams.subscription_reader import SubscriptionReader
-from streams.upkeep.verbs import UPKEEP_VERBS, upkeep_info
+from streams.upkeep.verbs import UPKEEP_VERBS, unattended, upkeep_info
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "ldstream"
 _AT_ONCE: Final = 10_000
+_DIGITS_MAX: Final = 40
+"""Of a transaction id, leading zeros included."""
 _PLACES: Final = "oldest, end, a position like e3n17+2, txid:7, a time with its zone like 2026-01-31T12:00:00Z, or -1h for an hour ago"
 Place = Position | TxId | Any
 Run = Callable[["Namespace", argparse.Namespace], Awaitable[int]]
@@ -125,6 +128,8 @@ async def _create(namespace: Namespace, arguments: argparse.Namespace) -> int:
         timeout=arguments.timeout,
     )
     say(PROGRAM, f"{stream.name}: created, log {stream.log}")
+    if text := unattended(namespace, stream):
+        say(PROGRAM, text)
     return 0
 
 
@@ -196,6 +201,8 @@ async def _info(namespace: Namespace, arguments: argparse.Namespace) -> int:
     width = max(map(len, found))
     for key, value in found.items():
         put(standard_output(), f"{key.ljust(width)}  {'-' if value is None else value}\n".encode())
+    if text := unattended(namespace, stream):
+        say(PROGRAM, text)
     return 0
 
 
@@ -226,6 +233,27 @@ async def _end(namespace: Namespace, arguments: argparse.Namespace) -> int:
 # Writing
 
 
+def numbered_lines(delimiter: bytes) -> Parse:
+    """Each line is a transaction id, the delimiter and a payload."""
+    keyed = keyed_lines(delimiter)
+
+    def parse(lines: list[bytes]) -> Records:
+        payloads, keys = keyed(lines)
+        before = 0
+        for index, key in enumerate(keys or ()):
+            if key is None or not key.isdigit():
+                raise LineError(index, "it does not begin with a transaction id and the delimiter of --txids")
+            number = int(key) if len(key) <= _DIGITS_MAX else NUMBER_MAX + 1
+            if not 1 <= number <= NUMBER_MAX:
+                raise LineError(index, f"its transaction id is {make_safe(key[:_DIGITS_MAX])}; ids are 1 to 2^63 - 1")
+            if number < before:
+                raise LineError(index, f"its transaction id {number} is below {before}, that of the line before")
+            before = number
+        return payloads, keys
+
+    return parse
+
+
 class _LineSink:
     """A stream's writer as lines are written: their keys are the transaction ids."""
 
@@ -238,10 +266,6 @@ class _LineSink:
         """Write lines."""
         if keys is None:
             return self._writer.write_many(payloads)
-        for key in keys:
-            if key is None or not key.isdigit():
-                text = "a line does not begin with a transaction id and the delimiter of --txids"
-                raise LogDeviceError(Status.INVALID_PARAM, text)
         return self._writer.write_many(payloads, txids=[int(key or b"0") for key in keys])
 
     async def ready(self) -> None:
@@ -282,7 +306,7 @@ async def _write_lines(
     client: Client, stream: Stream, writer: SharedWriter | ExclusiveWriter, arguments: argparse.Namespace
 ) -> int:
     account = WriteAccount()
-    parse = whole_lines if arguments.txids is None else keyed_lines(arguments.txids)
+    parse = whole_lines if arguments.txids is None else numbered_lines(arguments.txids)
     lines = LineWriter(client, stream.log, _LineSink(writer), account, parse=parse)
     interrupted = asyncio.Event()
 
@@ -443,6 +467,9 @@ def _attribute(text: str) -> tuple[str, str]:
     return name, value
 
 
+_BY_JANITOR: Final = "takes a running janitor"
+
+
 def _create_options(options: argparse.ArgumentParser) -> None:
     _stream_argument(options)
     options.add_argument(
@@ -458,12 +485,12 @@ def _create_options(options: argparse.ArgumentParser) -> None:
         help="any number at a time, or one owner (default: shared)",
     )
     for name, metavar, text in (
-        ("--ttl", "T", "how long segments are kept after their completion, like 3d"),
-        ("--truncated-retention", "T", "how long records are kept after they were truncated"),
+        ("--ttl", "T", f"how long segments are kept after their completion, like 3d; {_BY_JANITOR}"),
+        ("--truncated-retention", "T", f"how long records are kept after they were truncated; {_BY_JANITOR}"),
         ("--roll-every", "T", "age at which another segment begins, like 2h"),
         ("--roll-bytes", "SIZE", "size at which another segment begins, like 256MiB"),
-        ("--cold", "URL", "the store to which segments are copied"),
-        ("--cold-ttl", "T", "how long copies are kept there"),
+        ("--cold", "URL", f"the store to which segments are copied, like file:///cold; {_BY_JANITOR}"),
+        ("--cold-ttl", "T", f"how long copies are kept there; {_BY_JANITOR}"),
     ):
         options.add_argument(name, metavar=metavar, help=text)
     options.add_argument(
@@ -579,6 +606,9 @@ VERBS: Final[tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None], Ru
     ),
 )
 
+_VERBS_THAT_CREATE: Final = frozenset({"create", "restore"})
+"""They make the namespace when there is none; to others a path that is none is a mistake."""
+
 
 def _shared_options(options: argparse.ArgumentParser, *, default: Any) -> None:
     """Options that may stand before the verb and behind it. Behind it nothing is their default, so that what stands before holds."""
@@ -587,7 +617,7 @@ def _shared_options(options: argparse.ArgumentParser, *, default: Any) -> None:
         "--namespace",
         metavar="PATH",
         default=default or "/streams",
-        help="directory of the log tree that holds the streams (default: /streams)",
+        help="directory of the log tree that holds the streams (default: /streams); create and restore make it",
     )
     options.add_argument(
         "--timeout",
@@ -621,7 +651,11 @@ async def run_verb(arguments: argparse.Namespace) -> int:
     from client.client import Client
     from streams.namespace import Namespace
 
-    async with Client(arguments.config, name=PROGRAM) as client, Namespace(client, arguments.namespace) as namespace:
+    creates = arguments.verb in _VERBS_THAT_CREATE
+    async with (
+        Client(arguments.config, name=PROGRAM) as client,
+        Namespace(client, arguments.namespace, create=creates) as namespace,
+    ):
         status: int = await arguments.run(namespace, arguments)
         return status
 

@@ -32,16 +32,14 @@ from streams.commands import (
     StreamDeleted,
     encode,
 )
-from streams.names import checked_name, is_below
-from streams.own_logs import make_own_logs
+from streams.names import checked_name, checked_new_name, is_below
+from streams.own_logs import METADATA_GROUP, find_namespace_logs, make_own_logs
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream import Stream
 from streams.stream_group import StreamGroup
 from streams.stream_subscriptions import StreamSubscription, StreamSubscriptions
 from streams.upkeep.janitor import Janitor
 
-METADATA_GROUP: Final = ".namespace"
-"""The group of the two logs of a namespace's state: commands and snapshots."""
 DATA_DIRECTORY: Final = ".data"
 """Holds the groups of the streams' logs, one log each, named by the streams' numbers."""
 _METADATA_ATTRIBUTES: Final = {"backlog": "0us", "durability": "sync"}
@@ -82,7 +80,16 @@ class Namespace(PublicNames):
     """
 
     INTERNAL_NAMES = frozenset(
-        {"client", "name_of", "propose", "state", "stream_entry", "stream_subscriptions", "wait_for_change"}
+        {
+            "client",
+            "how_to_open",
+            "name_of",
+            "propose",
+            "state",
+            "stream_entry",
+            "stream_subscriptions",
+            "wait_for_change",
+        }
     )
 
     def __init__(
@@ -92,19 +99,22 @@ class Namespace(PublicNames):
         *,
         log_attributes: Mapping[str, Any] | None = None,
         janitor: bool = False,
+        create: bool = True,
     ) -> None:
         """
         Args:
             client: an open client of a cluster with a log tree. Close the namespace before it.
-            path: a directory of the log tree, which belongs to the namespace. Whoever opens it first makes it.
+            path: a directory of the log tree, which belongs to the namespace. Whoever opens it first makes it, for good, but with `create=False`.
             log_attributes: of the logs in which the namespace keeps its state, where it is made, such as ``{"replicate": "node:3"}``; what is
                 not set here holds as directories above say.
             janitor: do also what `ldstream janitor` does, while the namespace is open: copy, trim and delete as streams' attributes say, unless
                 another process holds that role.
+            create: make the namespace when there is none. False: opening one that does not exist raises NOTFOUND, which names the nearest one.
         """
         self.client = client
         self._janitor: asyncio.Task[None] | None = None
         self._has_janitor = janitor
+        self._creates = create
         self.path = path.rstrip("/")
         self._log_attributes = {**_METADATA_ATTRIBUTES, **(log_attributes or {})}
         self.stream_subscriptions = StreamSubscriptions(self, self._log_attributes)
@@ -114,6 +124,10 @@ class Namespace(PublicNames):
         self._follower: asyncio.Task[None] | None = None
         self._finisher: asyncio.Task[None] | None = None
         self._closed = False
+        self.how_to_open = (
+            f'use "async with Namespace(client, {self.path!r}) as namespace", or call "await namespace.start()"'
+        )
+        """What an error says to whoever forgot it."""
 
     def __repr__(self) -> str:
         if self._opened is None:
@@ -133,15 +147,18 @@ class Namespace(PublicNames):
         await self.close()
 
     async def start(self, *, timeout: float | None = None) -> None:
-        """Read the namespace; make it when there is none.
+        """Read the namespace; make it when there is none, unless `create=False`.
 
         Raises:
-            LogDeviceError: NOTSUPPORTED: the cluster has no log tree; INVALID_PARAM: there is something else at the path; TIMEDOUT, which says what is
-                waited for.
+            LogDeviceError: NOTSUPPORTED: the cluster has no log tree; NOTFOUND: there is no such namespace, with `create=False`; INVALID_PARAM: there is
+                something else at the path; TIMEDOUT, which says what is waited for.
         """
         if self._opened is not None:
             return
-        logs = await make_own_logs(self.client, f"{self.path}/{METADATA_GROUP}", self._log_attributes, timeout)
+        if self._creates:
+            logs = await make_own_logs(self.client, f"{self.path}/{METADATA_GROUP}", self._log_attributes, timeout)
+        else:
+            logs = await find_namespace_logs(self.client, self.path, timeout)
         replica = Replica(self.client, NAMESPACE, logs.commands, logs.snapshots)
         await replica.__aenter__()
         try:
@@ -178,8 +195,12 @@ class Namespace(PublicNames):
 
     @property
     def _replica(self) -> Replica[NamespaceState]:
-        if self._opened is None or self._closed:
-            text = 'the namespace is not open: use "async with Namespace(client, path) as namespace"'
+        if self._closed:
+            raise LogDeviceError(
+                Status.SHUTDOWN, f"namespace {self.path} was closed: open another one", retriable=False
+            )
+        if self._opened is None:
+            text = f"namespace {self.path} is not open: {self.how_to_open}"
             raise LogDeviceError(Status.SHUTDOWN, text, retriable=False)
         return self._opened
 
@@ -356,11 +377,12 @@ class Namespace(PublicNames):
         """Create a stream, which can be used from here on by everybody.
 
         Args:
-            name: like ``orders``, or ``team/orders`` in a directory.
+            name: like ``orders``, or ``team/orders`` in a directory: 1024 characters at most, and 255 between slashes.
             txid: who numbers records. "writer": each record is written with a transaction id, none below one before; "time": nobody, and the time
                 at which a record was sequenced is its transaction id.
             writers: "shared": any number at a time; "exclusive": one owner at a time.
-            ttl: how long a segment is kept after it is completed, like ``"3d"``.
+            ttl: how long a segment is kept after it is completed, like ``"3d"``. This and the next take effect while a janitor runs, as `cold` and
+                `cold_ttl` do: ``ldstream janitor``, or a namespace that somebody has open with `janitor=True`.
             truncated_retention: how long records are kept after they were truncated.
             roll: a `Roll`: when another segment begins. None: as directories above say, which by default is with another sequencer only.
             cold: URL of the store to which segments are copied.
@@ -371,7 +393,7 @@ class Namespace(PublicNames):
         Raises:
             LogDeviceError: EXISTS; INVALID_PARAM; NOSPC; TIMEDOUT with `maybe_applied`: the stream may exist, and `open` finishes what was begun.
         """
-        _check_name(name)
+        _check_new_name(name)
         attributes = StreamAttributes.of(
             txid=txid,
             writers=writers,
@@ -407,7 +429,7 @@ class Namespace(PublicNames):
             LogDeviceError: NOTFOUND, EXISTS; VERSION_MISMATCH: it has another version than `expect`; TIMEDOUT with `maybe_applied`.
         """
         _check_name(name)
-        _check_name(to)
+        _check_new_name(to)
         await self.propose(RenameStream(name, to, expect), timeout)
 
     async def delete(self, name: str, *, expect: StateVersion | None = None, timeout: float | None = None) -> None:
@@ -486,6 +508,13 @@ class Namespace(PublicNames):
 def _check_name(name: Any) -> None:
     try:
         checked_name(name)
+    except CommandRefused as error:
+        raise LogDeviceError(*refusal(str(error))) from None
+
+
+def _check_new_name(name: Any) -> None:
+    try:
+        checked_new_name(name)
     except CommandRefused as error:
         raise LogDeviceError(*refusal(str(error))) from None
 

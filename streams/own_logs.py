@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from client.client import Client
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import nearest
+
+METADATA_GROUP: Final = ".namespace"
+"""The group of the two logs of a namespace's state: commands and snapshots. A directory of the log tree is a namespace if it has one."""
+_SUFFIX: Final = f"/{METADATA_GROUP}"
+_NAMED_MAX: Final = 5
+"""Namespaces that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,34 @@ class OwnLogs:
 
     commands: LogId
     snapshots: LogId
+
+
+def namespaces_of(paths: Iterable[str]) -> list[str]:
+    """The namespaces among what is in the log tree."""
+    return sorted(path.removesuffix(_SUFFIX) for path in paths if path.endswith(_SUFFIX))
+
+
+async def find_namespace_logs(client: Client, path: str, timeout: float | None) -> OwnLogs:
+    """The logs of the namespace at a path of the log tree.
+
+    Raises:
+        LogDeviceError: NOTFOUND, which names the namespace that may be meant; as `find_own_logs`.
+    """
+    logs = await find_own_logs(client, f"{path}{_SUFFIX}", timeout)
+    if logs is not None:
+        return logs
+    tree = client.log_tree  # it is current: it was asked
+    groups = [] if tree is None else tree.view.state.groups()
+    names = namespaces_of(group.path for group in groups if group.name == METADATA_GROUP and not group.removing)
+    close = nearest(path, names)
+    if close is not None:
+        hint = f"; did you mean {close}?"
+    elif names:
+        more = ", ..." if len(names) > _NAMED_MAX else ""
+        hint = f"; there are {', '.join(names[:_NAMED_MAX])}{more}"
+    else:
+        hint = ", nor another one: creating a stream makes it"
+    raise LogDeviceError(Status.NOTFOUND, f"there is no namespace {path}{hint}")
 
 
 async def find_own_logs(client: Client, path: str, timeout: float | None) -> OwnLogs | None:

@@ -34,18 +34,26 @@ class SyncNamespace(SyncBase):
         """See `Namespace` for the arguments."""
         super().__init__(client)
         self._namespace = Namespace(client.asynchronous, path, **options)
+        path = self._namespace.path
+        self._namespace.how_to_open = (
+            f'use "with SyncNamespace(client, {path!r}) as namespace", or call "namespace.start()"'
+        )
 
     def __repr__(self) -> str:
         return repr(self._namespace).replace("<", "<Sync", 1)
 
     def __enter__(self) -> Self:
-        self._run(self._namespace.start)
-        return self
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def start(self, *, timeout: float | None = None) -> Self:
+        """See `Namespace.start`: for notebooks, where one cell opens what others use, in place of ``with``. Returns the namespace itself."""
+        self._run(lambda: self._namespace.start(timeout=timeout))
+        return self
 
     def close(self) -> None:
         """See `Namespace.close`."""

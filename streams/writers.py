@@ -61,7 +61,7 @@ class _StreamWriting(PublicNames):
 
         Raises:
             GuardError: when awaited: CONFLICT, TRANSACTION_ID_TOO_LOW, ENDED, FENCED: what stands there instead.
-            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, INVALID_PARAM; nothing was taken. Others when awaited; `maybe_applied` tells
+            LogDeviceError: by the call itself: NOBUFS (await `ready` and call again), TOOBIG, INVALID_PARAM; nothing was taken. Others when awaited; `maybe_applied` tells
                 whether the record may be in the stream. `flush` and the end of the block raise them too, but for records with `expect`.
         """
         if (txid is not None) is not self._by_writer:

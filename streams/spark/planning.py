@@ -15,7 +15,8 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.attributes import TransactionIds
-from streams.namespace import METADATA_GROUP, Namespace
+from streams.namespace import Namespace
+from streams.own_logs import METADATA_GROUP
 from streams.records import TxId
 from streams.spark.options import StreamOptions
 from streams.stream import Stream
@@ -50,7 +51,7 @@ async def stream_plan(client: Client, options: StreamOptions) -> StreamPlan:
     try:
         async with asyncio.timeout(options.source.read_timeout_us / 1e6):
             path, name = await _namespace_of(client, options)
-            async with Namespace(client, path) as namespace:
+            async with Namespace(client, path, create=False) as namespace:
                 stream = await namespace.open(name, timeout=options.source.request_timeout_us / 1e6)
                 tail = await tail_of(client, stream.log, options.source.request_timeout_us)
                 found = await _range(stream, options, tail)

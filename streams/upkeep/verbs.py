@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from streams.stream import Stream
 
 _PROGRAM: Final = "ldstream"
+_NEED_A_JANITOR: Final = ("ttl", "truncated_retention", "cold", "cold_ttl")
+"""Attributes that do nothing by themselves."""
 Options = Callable[[argparse.ArgumentParser], None]
 Run = Callable[["Namespace", argparse.Namespace], Awaitable[int]]
 
@@ -79,6 +81,15 @@ def upkeep_info(namespace: Namespace, stream: Stream) -> dict[str, Any]:
         "janitor_did": role.did or None,
         "janitor_at": f"{utc_datetime(role.at):%Y-%m-%dT%H:%M:%SZ}" if role.at else None,
     }
+
+
+def unattended(namespace: Namespace, stream: Stream) -> str | None:
+    """What people are told of a stream whose attributes nobody acts on; None: somebody does, or nobody need."""
+    shown = stream.attributes.shown()
+    needed = [name for name in _NEED_A_JANITOR if name in shown]
+    if not needed or namespace.state.role.lease is not None:
+        return None
+    return f"no janitor runs for {namespace.path}, so nothing is done for {', '.join(needed)}: start ldstream janitor"
 
 
 # The janitor

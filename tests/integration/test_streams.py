@@ -56,6 +56,11 @@ async def test_names_from_creation_to_deletion() -> None:
         with pytest.raises(LogDeviceError, match="there is a stream team/orders") as raised:
             await other.create("team/orders")
         assert raised.value.status is Status.EXISTS
+        for name in (".", "..", "a/../b", "team/."):
+            for renaming in (True, False):
+                with pytest.raises(LogDeviceError, match=r"no part of a stream's name is \. or \.\.") as raised:
+                    await (namespace.rename("team/orders", name) if renaming else namespace.create(name))
+                assert raised.value.status is Status.INVALID_PARAM
         opened = await other.open("team/orders")
         assert opened.attributes == stream.attributes
         await write(opened, b"first")
@@ -190,6 +195,14 @@ async def test_an_empty_stream_has_no_records() -> None:
         with pytest.raises(LogDeviceError) as raised:
             await stream.truncate(Position(LSN.parse("e9n1"), 0))
         assert raised.value.status is Status.INVALID_PARAM
+        for wrong in (
+            lambda: stream.truncate("e1n1+0"),  # type: ignore[arg-type]
+            lambda: stream.reader(until="e1n1+0").read(),
+        ):
+            with pytest.raises(
+                LogDeviceError, match=r"(position|until) is 'e1n1\+0'; it must be the position of a record"
+            ):
+                await wrong()
 
 
 async def test_a_truncation_moves_where_readers_begin_and_can_be_undone() -> None:
@@ -380,6 +393,14 @@ async def test_the_example_of_the_page_runs() -> None:
 
 async def test_streams_without_await() -> None:
     def use(config_file: str) -> None:
+        with SyncClient(config_file) as client:
+            forgotten = SyncNamespace(client, "/streams")
+            with pytest.raises(LogDeviceError, match=r'use "with SyncNamespace.*"namespace.start\(\)"'):
+                forgotten.list()
+            assert forgotten.start().list() == []
+            forgotten.close()
+            with pytest.raises(LogDeviceError, match="namespace /streams was closed"):
+                forgotten.list()
         with SyncClient(config_file) as client, SyncNamespace(client) as namespace:
             stream = namespace.create("orders", txid="writer")
             with stream.writer() as writer:
@@ -419,6 +440,22 @@ async def test_streams_without_await() -> None:
         await asyncio.to_thread(use, cluster.config_file)
 
 
+async def test_a_namespace_that_is_not_to_be_made_is_not_made() -> None:
+    async with LocalCluster(nodes=3, log_tree=True) as cluster, cluster.client() as client:
+        async with Namespace(client, "/streams") as namespace:
+            await namespace.create("orders")
+        before = [entry.path for entry in await client.list_logs("/")]
+        for path, hint in (("/typo", "there are /streams"), ("/streems", "did you mean /streams?")):
+            with pytest.raises(
+                LogDeviceError, match=f"there is no namespace {path}; {hint}".replace("?", r"\?")
+            ) as raised:
+                await Namespace(client, path, create=False).start()
+            assert raised.value.status is Status.NOTFOUND
+        assert [entry.path for entry in await client.list_logs("/")] == before
+        async with Namespace(client, "/streams", create=False) as namespace:
+            assert [info.name for info in await namespace.list()] == ["orders"]
+
+
 async def test_the_program() -> None:
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
 
@@ -430,7 +467,13 @@ async def test_the_program() -> None:
             out, err = await asyncio.wait_for(process.communicate(given.encode()), 60)
             return process.returncode, out.decode(), err.decode()
 
-        assert (await run("create", "orders", "--txid", "writer", "--ttl", "3d"))[0] == 0
+        status, _, err = await run("list")
+        text = "there is no namespace /streams, nor another one: creating a stream makes it"
+        assert (status, err) == (2, f"ldstream: NOTFOUND: {text}\n")
+        status, _, err = await run("create", "orders", "--txid", "writer", "--ttl", "3d")
+        assert (status, "no janitor runs" in err) == (0, True)
+        status, _, err = await run("info", "orders", "--namespace", "/stream")
+        assert (status, err) == (2, "ldstream: NOTFOUND: there is no namespace /stream; did you mean /streams?\n")
         assert (await run("create", "ledger", "--writers", "exclusive", "--roll-every", "2s"))[0] == 0
         status, out, _ = await run("list", "--json")
         assert status == 0
@@ -444,7 +487,9 @@ async def test_the_program() -> None:
         assert "transaction id 3 is below 9" in err
         assert err.count("TRANSACTION_ID_TOO_LOW") == 1
         status, _, err = await run("write", "orders", "-T", ":", given="late\n")
-        assert (status, "does not begin with a transaction id" in err) == (2, True)
+        assert (status, "line 1: it does not begin with a transaction id" in err) == (2, True)
+        status, _, err = await run("write", "orders", "-T", ":", given="0:z\n9:x\n")
+        assert (status, "line 1: its transaction id is 0; ids are 1 to 2^63 - 1" in err) == (2, True)
         status, _, err = await run("write", "orders", given="late\n")
         assert (status, "give --txids D" in err) == (2, True)
         assert (await run("read", "/streams/orders"))[1] == "seven\neight\nnine\n"
