@@ -74,6 +74,11 @@ def test_anything_else_is_refused(given: tuple[Any, Any, Any], text: str) -> Non
     assert refused.value.status is Status.INVALID_PARAM
 
 
+def test_an_id_that_cannot_be_is_named_by_its_record() -> None:
+    with pytest.raises(LogDeviceError, match=r"txids\[1\] is 0; it must be an integer from 1"):
+        guards_argument([1, 0], None, 2)
+
+
 def test_many_records_have_ids_that_do_not_fall() -> None:
     guards = guards_argument([1, 1, 4], 9, 3)
     assert guards is not None
