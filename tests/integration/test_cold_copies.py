@@ -426,6 +426,7 @@ async def copiers(config: str, url: str, last: int) -> AsyncIterator[Callable[[i
         await process.wait()
 
 
+@pytest.mark.slow
 async def test_a_copier_that_is_killed_at_any_step_leaves_nothing_that_counts(url: str) -> None:
     store = ColdStore(url)
     async with LocalCluster(nodes=1) as cluster, cluster.client() as client:

@@ -13,6 +13,7 @@ WAIT_MAX = 30.0
 """Seconds of a stream whose member was killed: two where the machine has nothing else to do, which `make groups` asks for."""
 
 
+@pytest.mark.slow
 async def test_members_that_are_killed_and_paused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = await troubled(SECONDS, 1, tmp_path)
     with capsys.disabled():

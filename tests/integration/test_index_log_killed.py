@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from client.client import Client
 from indexlog.index_log import IndexLog, make_index_log
 from indexlog.planning import ALL_AT_ONCE
@@ -31,6 +33,7 @@ async def check(log: IndexLog) -> None:
     assert troubles == []
 
 
+@pytest.mark.slow
 async def test_a_job_is_killed_before_each_of_its_steps(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     directory.mkdir()
