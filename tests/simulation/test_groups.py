@@ -128,12 +128,12 @@ async def one_commits_with_a_token_of_before(cluster: SimCluster) -> None:
             again = await anext(second)
             assert again.stream == batch.stream
             assert again.token > batch.token
+            refusal = None
             try:
                 await subscriptions.commit("billing", batch.stream, batch.last, token=batch.token)
             except LogDeviceError as error:
-                assert error.status is Status.FENCED
-            else:
-                raise AssertionError(f"a lower token of {batch.stream} committed after a higher one")
+                refusal = error.status
+            assert refusal is Status.FENCED, f"a lower token of {batch.stream} committed after a higher one: {refusal}"
 
 
 def test_a_token_of_before_commits_nothing(simulate: Callable[..., Any]) -> None:
