@@ -164,7 +164,18 @@ class TestWriteAndRead:
 
     def test_the_outcome_of_writing_as_json(self, cluster: Cluster, log: str) -> None:
         outcome = written(cluster, log, b"a", b"bc")
-        keys = {"records", "bytes", "acknowledged", "synced", "failed", "in_doubt", "seconds", "first", "last"}
+        keys = {
+            "records",
+            "bytes",
+            "acknowledged",
+            "synced",
+            "failed",
+            "in_doubt",
+            "seconds",
+            "first",
+            "last",
+            "position",
+        }
         assert set(outcome) == keys
         assert (outcome["records"], outcome["acknowledged"], outcome["failed"], outcome["bytes"]) == (2, 2, 0, 3)
         assert outcome["synced"] == 2
