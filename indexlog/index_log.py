@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 import msgpack
 
 from client.client import Client
-from client.log_tree.commands import refusal
 from client.public_names import PublicNames
 from client.read.items import Gap, GapKind
+from client.replica.commands import refusal
 from client.replica.replica import Replica
 from indexlog.effects import (
     ConfirmView,

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-import msgpack
-
 from client.guards import Position
-from client.log_tree.commands import Attributes, checked_attributes, refuse
-from client.replica.commands import StateVersion, number_field, version_field
+from client.log_tree.commands import Attributes, checked_attributes
+from client.replica.commands import StateVersion, decode_body, encode_body, expected_field, number_field, refuse
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import Status
-from logdevice_py.core.unpacking import check_complete
 from streams.fields import BEATS_MAX, LEASE_US_MAX, log_field, owner_field, position_field, stream_number
 from streams.names import checked_name
 from streams.upkeep.commands import UPKEEP_VERB_MIN, UpkeepCommand, decode_upkeep, upkeep_fields
@@ -180,23 +177,12 @@ def encode(command: NamespaceCommand) -> bytes:
             fields = [number]
         case _:
             fields = upkeep_fields(command)
-    packed: bytes = msgpack.packb([_FORMAT, command.VERB, *fields])
-    return packed
+    return encode_body(_FORMAT, command.VERB, fields)
 
 
 def decode(data: bytes) -> NamespaceCommand:
     """From `encode`; CommandRefused for anything else."""
-    try:
-        check_complete(data)
-        raw = msgpack.unpackb(data)
-        if type(raw) is not list:
-            raise ValueError("an array expected")
-        format_, verb, *fields = raw
-        if format_ != _FORMAT:
-            raise refuse(Status.NOTSUPPORTED, f"a command of format {_FORMAT} expected")
-        return _decoded(verb, fields)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise refuse(Status.INVALID_PARAM, f"this is no command to a namespace: {str(error)[:100]}") from None
+    return decode_body(data, _FORMAT, "a namespace", _decoded)
 
 
 def _decoded(verb: Any, fields: list[Any]) -> NamespaceCommand:
@@ -205,10 +191,10 @@ def _decoded(verb: Any, fields: list[Any]) -> NamespaceCommand:
         return CreateStream(checked_name(name), checked_attributes(attributes), checked_attributes(log_attributes))
     if verb == RenameStream.VERB:
         name, to, expect = fields
-        return RenameStream(checked_name(name), checked_name(to), _expected(expect))
+        return RenameStream(checked_name(name), checked_name(to), expected_field(expect))
     if verb == DeleteStream.VERB:
         name, expect = fields
-        return DeleteStream(checked_name(name), _expected(expect))
+        return DeleteStream(checked_name(name), expected_field(expect))
     if type(verb) is int and verb >= UPKEEP_VERB_MIN:
         return decode_upkeep(verb, fields)
     number = stream_number(fields[0]) if fields else 0
@@ -238,10 +224,3 @@ def _decoded(verb: Any, fields: list[Any]) -> NamespaceCommand:
         (_,) = fields
         return StreamDeleted(number) if verb == StreamDeleted.VERB else UntruncateStream(number)
     raise refuse(Status.NOTSUPPORTED, "a verb of namespaces expected")
-
-
-def _expected(raw: Any) -> StateVersion | None:
-    if raw is None:
-        return None
-    lsn, offset = raw
-    return version_field(lsn, offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from client.log_tree.commands import refuse
+from client.replica.commands import refuse
 from logdevice_py.core.status import Status
 
 NAME_CHARACTERS_MAX: Final = 1024

@@ -15,10 +15,9 @@ import msgpack
 
 from client.client import Client
 from client.log_tree.client_log_tree import checked
-from client.log_tree.commands import refusal
 from client.log_tree.state import TreeDirectory
 from client.public_names import PublicNames
-from client.replica.commands import CommandOutcome, CommandRefused, StateVersion
+from client.replica.commands import CommandOutcome, CommandRefused, StateVersion, refusal
 from client.replica.replica import Replica
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status

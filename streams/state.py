@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgpack
 
 from client.guards import START, Position
-from client.log_tree.commands import Attributes, checked_attributes, pack_attributes, refuse
+from client.log_tree.commands import Attributes, checked_attributes, pack_attributes
 from client.replica.applied_state import StateKind
-from client.replica.commands import CommandRefused, StateVersion, number_field, version_field
+from client.replica.commands import CommandRefused, StateVersion, number_field, refuse, version_field
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX

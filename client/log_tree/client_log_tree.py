@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from client.log_tree.commands import Attributes, TreeCommand, encode, refusal
+from client.log_tree.commands import Attributes, TreeCommand, encode
 from client.log_tree.state import LOG_TREE, LogTreeState, Node, TreeDirectory, TreeGroup
 from client.log_tree.view import LogTreeView
 from client.promise import Promise, break_, keep
 from client.read.settings import ReadSettings
 from client.replica.command_replica import CommandReplica
-from client.replica.commands import CommandOutcome, CommandRefused, StateVersion
+from client.replica.commands import CommandOutcome, CommandRefused, StateVersion, refusal
 from client.session import ClientSession
 from logdevice_py.config.attributes import ATTRIBUTES, LogAttributes, attribute_key, parse_attribute, render_attribute
 from logdevice_py.config.cluster import ClusterConfig

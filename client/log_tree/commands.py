@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgpack
 
-from client.replica.commands import CommandRefused, StateVersion, version_field
+from client.replica.commands import StateVersion, decode_body, encode_body, refuse, version_field
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.status import Status
-from logdevice_py.core.unpacking import check_complete
 
 NAME_BYTES_MAX: Final = 255
 DEPTH_MAX: Final = 32
@@ -28,17 +27,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 Attributes: TypeAlias = Mapping[str, str | int | bool]
 """By their keys in the cluster file, with values as written there. Whether they mean anything is not looked at by the state."""
 Version: TypeAlias = StateVersion
-
-
-def refuse(status: Status, text: str) -> CommandRefused:
-    """A refusal that says its status; `refusal` takes it apart again."""
-    return CommandRefused(f"{status.name}: {text}")
-
-
-def refusal(reason: str) -> tuple[Status, str]:
-    """Status and text of a refused command."""
-    name, _, text = reason.partition(": ")
-    return (Status[name], text) if name in Status.__members__ else (Status.INVALID_PARAM, reason)
 
 
 def split_path(path: Any) -> list[str]:
@@ -189,23 +177,12 @@ def encode(command: TreeCommand) -> bytes:
             fields = [path, expect]
         case Retired(lo):
             fields = [lo]
-    packed: bytes = msgpack.packb([_FORMAT, command.VERB, *fields])
-    return packed
+    return encode_body(_FORMAT, command.VERB, fields)
 
 
 def decode(data: bytes) -> TreeCommand:
     """From `encode`; CommandRefused for anything else."""
-    try:
-        check_complete(data)
-        raw = msgpack.unpackb(data)
-        if type(raw) is not list:
-            raise ValueError("an array expected")
-        format_, verb, *fields = raw
-        if format_ != _FORMAT:
-            raise refuse(Status.NOTSUPPORTED, f"a command of format {_FORMAT} expected")
-        return _decoded(verb, fields)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise refuse(Status.INVALID_PARAM, f"this is no command to the log tree: {str(error)[:100]}") from None
+    return decode_body(data, _FORMAT, "the log tree", _decoded)
 
 
 def _decoded(verb: Any, fields: list[Any]) -> TreeCommand:

@@ -30,11 +30,18 @@ from client.log_tree.commands import (
     checked_attributes,
     decode,
     pack_attributes,
-    refuse,
     split_path,
 )
 from client.replica.applied_state import StateKind
-from client.replica.commands import NOTHING, OFFSET_MAX, CommandRefused, StateVersion, number_field, version_field
+from client.replica.commands import (
+    NOTHING,
+    OFFSET_MAX,
+    CommandRefused,
+    StateVersion,
+    number_field,
+    refuse,
+    version_field,
+)
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status

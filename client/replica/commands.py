@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 
 from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, Lsn, format_lsn
-from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.unpacking import check_complete
 
 COMMAND_BYTES_MAX: Final = 512 << 10
@@ -20,6 +21,7 @@ REQUEST_BYTES: Final = 16
 OFFSET_MAX: Final = (1 << 32) - 1
 _FORMAT: Final = 1
 _OVERHEAD_MAX: Final = 256
+T = TypeVar("T")
 
 
 class StateVersion(NamedTuple):
@@ -61,6 +63,47 @@ class CommandOutcome:
 
 class CommandRefused(Exception):
     """Raised by a state that does not apply a command, before it has changed anything; the text is the reason."""
+
+
+def refuse(status: Status, text: str) -> CommandRefused:
+    """A refusal that says its status; `refusal` takes it apart again."""
+    return CommandRefused(f"{status.name}: {text}")
+
+
+def refusal(reason: str) -> tuple[Status, str]:
+    """Status and text of a refused command."""
+    name, _, text = reason.partition(": ")
+    return (Status[name], text) if name in Status.__members__ else (Status.INVALID_PARAM, reason)
+
+
+def encode_body(format_: int, verb: int, fields: list[Any]) -> bytes:
+    """The body of a command that is a verb with fields, in a format of its kind of state."""
+    packed: bytes = msgpack.packb([format_, verb, *fields])
+    return packed
+
+
+def decode_body(data: bytes, format_: int, addressee: str, decoded: Callable[[Any, list[Any]], T]) -> T:
+    """The command in a body that `encode_body` made.
+
+    Args:
+        format_: the only one that is read.
+        addressee: what commands of this kind go to, for whoever gets a refusal.
+        decoded: makes the command of its verb and fields; raises ValueError or TypeError for what is wrong, or CommandRefused.
+
+    Raises:
+        CommandRefused: it is something else.
+    """
+    try:
+        check_complete(data)
+        raw = msgpack.unpackb(data)
+        if type(raw) is not list:
+            raise ValueError("an array expected")
+        found, verb, *fields = raw
+        if found != format_:
+            raise refuse(Status.NOTSUPPORTED, f"a command of format {format_} expected")
+        return decoded(verb, fields)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise refuse(Status.INVALID_PARAM, f"this is no command to {addressee}: {str(error)[:100]}") from None
 
 
 def encode_command(kind: str, request: RequestId, body: bytes) -> bytes:
@@ -111,6 +154,21 @@ def number_field(value: Any, lo: int, hi: int) -> int:
 def version_field(lsn: Any, offset: Any) -> StateVersion:
     """A version; ValueError when it is none."""
     return StateVersion(Lsn(number_field(lsn, 0, LSN_MAX - 1)), number_field(offset, 0, OFFSET_MAX))
+
+
+def expected_field(value: Any) -> StateVersion | None:
+    """A version that something must still have; None: any. ValueError or TypeError when it is something else."""
+    if value is None:
+        return None
+    lsn, offset = value
+    return version_field(lsn, offset)
+
+
+def flag_field(value: Any) -> bool:
+    """A flag; ValueError when it is none."""
+    if type(value) is not bool:
+        raise ValueError("a flag expected")
+    return value
 
 
 def unique_field(value: Any) -> bytes:

@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-import msgpack
-
-from client.log_tree.commands import refuse
-from client.replica.commands import number_field
+from client.replica.commands import decode_body, encode_body, flag_field, number_field, refuse
 from indexlog.manifest.parts import WHOLE_FILE, PartKind
 from indexlog.records import TIMESTAMP_MAX, check_index
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
-from logdevice_py.core.unpacking import check_complete
 
 NUMBER_MAX: Final = (1 << 63) - 1
 RAW_LOGS_MAX: Final = 1024
@@ -144,23 +140,12 @@ ManifestCommand: TypeAlias = (
 
 def encode_manifest_command(command: ManifestCommand) -> bytes:
     """The body of a command."""
-    packed: bytes = msgpack.packb([_FORMAT, command.VERB, *astuple(command)])
-    return packed
+    return encode_body(_FORMAT, command.VERB, list(astuple(command)))
 
 
 def decode_manifest_command(data: bytes) -> ManifestCommand:
     """From `encode_manifest_command`; CommandRefused for anything else."""
-    try:
-        check_complete(data)
-        raw = msgpack.unpackb(data)
-        if type(raw) is not list:
-            raise ValueError("an array expected")
-        format_, verb, *fields = raw
-        if format_ != _FORMAT:
-            raise refuse(Status.NOTSUPPORTED, f"a command of format {_FORMAT} expected")
-        return _decoded(verb, fields)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise refuse(Status.INVALID_PARAM, f"this is no command to the manifest: {str(error)[:100]}") from None
+    return decode_body(data, _FORMAT, "the manifest", _decoded)
 
 
 def _decoded(verb: Any, fields: list[Any]) -> ManifestCommand:
@@ -191,7 +176,7 @@ def _decoded(verb: Any, fields: list[Any]) -> ManifestCommand:
             _number(token),
             check_index(index),
             [_key(each) for each in _array(inputs)],
-            _flag(drops_deletes),
+            flag_field(drops_deletes),
             None if output is None else _output(output),
         )
     if verb == Forget.VERB:
@@ -221,12 +206,6 @@ def lsn_field(value: Any) -> int:
 def _array(value: Any) -> list[Any]:
     if type(value) is not list:
         raise ValueError("an array expected")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError("a flag expected")
     return value
 
 

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import msgpack
 
-from client.log_tree.commands import refuse
 from client.replica.applied_state import StateKind
-from client.replica.commands import StateVersion, number_field
+from client.replica.commands import StateVersion, number_field, refuse
 from indexlog.manifest.commands import (
     NUMBER_MAX,
     AddGeneration,

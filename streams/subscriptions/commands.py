@@ -11,16 +11,16 @@ import msgpack
 
 from client.guards import Position
 from client.replica.commands import (
-    OFFSET_MAX,
     RESULT_BYTES_MAX,
-    CommandRefused,
     StateVersion,
+    expected_field,
+    flag_field,
     number_field,
-    version_field,
+    refuse,
 )
-from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.unpacking import check_complete
+from streams.fields import position_field
 
 NAME_BYTES_MAX: Final = 255
 """Of the name of a subscription, a stream or a member, in UTF-8."""
@@ -207,8 +207,7 @@ def decode(data: bytes) -> list[Operation]:
             raise ValueError(f"1 to {OPERATIONS_MAX} operations expected")
         return [_decoded(*row) for row in rows]
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
-        text = f"INVALID_PARAM: this is no command to subscriptions: {str(error)[:100]}"
-        raise CommandRefused(text) from None
+        raise refuse(Status.INVALID_PARAM, f"this is no command to subscriptions: {str(error)[:100]}") from None
 
 
 def _decoded(verb: int, *fields: Any) -> Operation:
@@ -229,19 +228,6 @@ def nonce_field(value: Any) -> bytes:
     return value
 
 
-def _expected(value: Any) -> StateVersion | None:
-    if value is None:
-        return None
-    lsn, offset = value
-    return version_field(lsn, offset)
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError("a flag expected")
-    return value
-
-
 def _rows(value: Any) -> list[Any]:
     if type(value) is not list or not 0 < len(value) <= STREAMS_PER_OPERATION_MAX:
         raise ValueError(f"1 to {STREAMS_PER_OPERATION_MAX} streams expected")
@@ -252,15 +238,15 @@ def _commit(name: Any, stream: Any, lsn: Any, offset: Any, expect: Any, token: A
     return Commit(
         name_field(name),
         name_field(stream),
-        Position(LSN(number_field(lsn, 0, LSN_MAX - 1)), number_field(offset, 0, OFFSET_MAX)),
-        _expected(expect),
+        position_field(lsn, offset),
+        expected_field(expect),
         number_field(token, 0, TOKEN_MAX),
-        _flag(reset),
+        flag_field(reset),
     )
 
 
 def _delete(name: Any, stream: Any, expect: Any) -> Delete:
-    return Delete(name_field(name), None if stream is None else name_field(stream), _expected(expect))
+    return Delete(name_field(name), None if stream is None else name_field(stream), expected_field(expect))
 
 
 def _add_streams(name: Any, streams: Any) -> AddStreams:
@@ -292,7 +278,7 @@ def _expel(name: Any, member: Any, nonce: Any, beat: Any) -> Expel:
 
 
 def _hand_over(name: Any, stream: Any, token: Any, forced: Any) -> HandOver:
-    return HandOver(name_field(name), name_field(stream), number_field(token, 1, TOKEN_MAX), _flag(forced))
+    return HandOver(name_field(name), name_field(stream), number_field(token, 1, TOKEN_MAX), flag_field(forced))
 
 
 _READERS: Final[dict[int, Callable[..., Operation]]] = {

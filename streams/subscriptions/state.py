@@ -18,11 +18,11 @@ import msgpack
 
 from client.guards import Position
 from client.replica.applied_state import StateKind
-from client.replica.commands import NOTHING, OFFSET_MAX, StateVersion, number_field, version_field
+from client.replica.commands import NOTHING, StateVersion, number_field, version_field
 from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.units import Timestamp
 from logdevice_py.core.unpacking import check_complete
+from streams.fields import position_field
 from streams.subscriptions.assignment import assign
 from streams.subscriptions.commands import (
     LOG_MAX,
@@ -426,7 +426,7 @@ def _read(rows: Any, into: dict[str, Any], made: Callable[..., Any]) -> None:
 
 
 def _checkpoint(lsn: Any, offset: Any, at_lsn: Any, at_offset: Any, time: Any, commits: Any) -> Checkpoint:
-    position = Position(LSN(number_field(lsn, 0, LSN_MAX - 1)), number_field(offset, 0, OFFSET_MAX))
+    position = position_field(lsn, offset)
     stamp = Timestamp(number_field(time, -_TIME_MAX, _TIME_MAX))
     return Checkpoint(position, version_field(at_lsn, at_offset), stamp, number_field(commits, 1, TOKEN_MAX))
 

@@ -6,8 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
-from client.log_tree.commands import refuse
-from client.replica.commands import StateVersion, number_field, version_field
+from client.replica.commands import StateVersion, number_field, refuse, version_field
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import Status

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from client.guards import START, Position
-from client.log_tree.commands import refuse
-from client.replica.commands import number_field
+from client.replica.commands import number_field, refuse
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_MAX
 from logdevice_py.core.status import Status

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgpack
 
-from client.log_tree.commands import refusal
-from client.replica.commands import CommandRefused, StateVersion
+from client.replica.commands import CommandRefused, StateVersion, refusal
 from indexlog.effects import (
     ConfirmView,
     DoWork,

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from client.guards import Position
-from client.log_tree.commands import refusal
 from client.look_up.segments import LogSegment, SegmentState
-from client.replica.commands import NOTHING, CommandOutcome, CommandRefused, StateVersion
+from client.replica.commands import NOTHING, CommandOutcome, CommandRefused, StateVersion, refusal
 from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from client.log_tree.commands import refusal
-from client.replica.commands import CommandRefused
+from client.replica.commands import CommandRefused, refusal
 from logdevice_py.core.status import Status
 from streams.names import checked_name, checked_new_name
 

@@ -8,8 +8,7 @@ import msgpack
 import pytest
 
 from client.guards import START, Position
-from client.log_tree.commands import refusal
-from client.replica.commands import CommandRefused, StateVersion
+from client.replica.commands import CommandRefused, StateVersion, refusal
 from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
 from logdevice_py.core.status import Status

@@ -19,10 +19,9 @@ from client.log_tree.commands import (
     Retired,
     SetAttributes,
     encode,
-    refusal,
 )
 from client.log_tree.state import LogTreeState, TreeDirectory, TreeGroup
-from client.replica.commands import CommandRefused, StateVersion
+from client.replica.commands import CommandRefused, StateVersion, refusal
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from client.log_tree.commands import TreeCommand, encode, refusal
+from client.log_tree.commands import TreeCommand, encode
 from client.log_tree.state import LogTreeState
-from client.replica.commands import CommandRefused, StateVersion
+from client.replica.commands import CommandRefused, StateVersion, refusal
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
