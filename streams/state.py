@@ -43,7 +43,8 @@ from streams.commands import (
     UntruncateStream,
     decode,
 )
-from streams.fields import BEATS_MAX, LEASE_US_MAX, log_field, owner_field, position_field, stream_number
+from streams.fields import log_field, position_field, stream_number
+from streams.leases import Lease, holder_of, lease_field, lease_row, seen_of
 from streams.names import checked_name, is_below
 from streams.upkeep.commands import RoleCommand, UpkeepCommand
 from streams.upkeep.state import COPY_SIZE, StreamUpkeep, UpkeepRole
@@ -67,20 +68,6 @@ class StreamPhase(enum.IntEnum):
     CREATING = 1  # it has its name; its log may be missing
     LIVE = 2
     DELETING = 3  # its name is free; its log may take appends
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLease:
-    """Who writes an exclusive stream, as far as anybody heard."""
-
-    owner: str
-    """How it calls itself."""
-    token: int
-    """Its fence token."""
-    lease_us: int
-    """How long others wait for a sign of life before they take over."""
-    beats: int = 0
-    """Signs of life so far."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +94,7 @@ class StreamEntry:
     """It is to end: nobody owns it any more, and its log is ended, or somebody has to."""
     ended: LSN | None = None
     """It ends for ever, and holds no record above."""
-    lease: StreamLease | None = None
+    lease: Lease | None = None
     """None: nobody owns it."""
     last_token: int = 0
     """The greatest that was given."""
@@ -279,11 +266,8 @@ class NamespaceState:
 
     def _acquire(self, wanted: AcquireStream) -> bytes:
         entry = self._live(wanted.number)
-        lease = entry.lease
-        seen = (wanted.token, wanted.beats)
-        found = (0, 0) if lease is None else (lease.token, lease.beats)
-        if seen != found:
-            who = "nobody" if lease is None else f"{lease.owner} with token {lease.token}"
+        if (wanted.token, wanted.beats) != seen_of(entry.lease):
+            who = holder_of(entry.lease)
             raise refuse(
                 Status.CONFLICT, f"the owner of stream {entry.name} is {who}, and showed life since it was looked at"
             )
@@ -292,14 +276,13 @@ class NamespaceState:
         if entry.last_token >= NUMBER_MAX:
             raise refuse(Status.NOSPC, "the tokens of the stream are used up")
         entry.last_token += 1
-        entry.lease = StreamLease(wanted.owner, entry.last_token, wanted.lease_us)
+        entry.lease = Lease(wanted.owner, entry.last_token, wanted.lease_us)
         self._note(entry)
         return _packed(entry.last_token)
 
     def _renew(self, wanted: RenewLease) -> None:
         entry = self._live(wanted.number)
-        lease = self._lease_of(entry, wanted.token)
-        entry.lease = StreamLease(lease.owner, lease.token, lease.lease_us, lease.beats + 1)
+        entry.lease = self._lease_of(entry, wanted.token).renewed()
         self._note(entry)
 
     def _release(self, wanted: ReleaseStream) -> None:
@@ -309,12 +292,11 @@ class NamespaceState:
         self._note(entry)
 
     @staticmethod
-    def _lease_of(entry: StreamEntry, token: int) -> StreamLease:
+    def _lease_of(entry: StreamEntry, token: int) -> Lease:
         lease = entry.lease
         if lease is None or lease.token != token:
-            who = "nobody" if lease is None else f"{lease.owner} with token {lease.token}"
             asked = f"the one with token {token}" if token else "the caller"
-            raise refuse(Status.FENCED, f"the owner of stream {entry.name} is {who}, not {asked}")
+            raise refuse(Status.FENCED, f"the owner of stream {entry.name} is {holder_of(lease)}, not {asked}")
         return lease
 
     # Upkeep
@@ -430,7 +412,6 @@ def _sorted(attributes: Attributes) -> Attributes:
 
 
 def _row(entry: StreamEntry) -> list[Any]:
-    lease = entry.lease
     return [
         entry.number,
         entry.name,
@@ -442,7 +423,7 @@ def _row(entry: StreamEntry) -> list[Any]:
         [[*position, time] for position, time in entry.truncations],
         entry.ending,
         entry.ended,
-        None if lease is None else [lease.owner, lease.token, lease.lease_us, lease.beats],
+        lease_row(entry.lease),
         entry.last_token,
         *([] if (upkeep := entry.upkeep.row()) is None else [upkeep]),
     ]
@@ -482,14 +463,7 @@ def _entry(row: Any) -> StreamEntry:
     if upkeep:
         (kept,) = upkeep
         entry.upkeep = StreamUpkeep.from_row(kept)
-    if lease is not None:
-        owner, token, lease_us, beats = lease
-        entry.lease = StreamLease(
-            owner_field(owner),
-            number_field(token, 1, entry.last_token),
-            number_field(lease_us, 1, LEASE_US_MAX),
-            number_field(beats, 0, BEATS_MAX),
-        )
+    entry.lease = lease_field(lease, entry.last_token)
     return entry
 
 

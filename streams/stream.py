@@ -15,10 +15,10 @@ from logdevice_py.core.lsn import LSN, LSN_OLDEST, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.attributes import Flush, StreamAttributes, StreamWriters
 from streams.commands import EndStream, StreamEnded, TruncateStream, UntruncateStream
+from streams.leases import Lease
 from streams.look_up import end_of_epoch
 from streams.reading import StreamReader
 from streams.records import StreamRecord, TxId
-from streams.state import StreamLease
 from streams.stream_subscriptions import StreamSubscription, Subscription
 from streams.subscription_reader import SubscriptionReader
 from streams.upkeep.segments import StreamSegment, listed_stream_segments, parts_to_count
@@ -98,7 +98,7 @@ class Stream(PublicNames):
             has = self.attributes.writers.value
             raise LogDeviceError(Status.INVALID_PARAM, f"stream {self.name} has {has} writers: use {other}")
 
-    async def owner(self, *, timeout: float | None = None) -> StreamLease | None:
+    async def owner(self, *, timeout: float | None = None) -> Lease | None:
         """Who owns an exclusive stream, as far as leases tell; None: nobody. Who shows no life for `lease_us` may lose it at any time."""
         await self.namespace.current(timeout=timeout)
         return self.namespace.stream_entry(self.number).lease

@@ -14,10 +14,10 @@ from client.replica.commands import StateVersion
 from client.sync import SyncClient, submit_taken
 from logdevice_py.core.lsn import LSN
 from streams.attributes import StreamAttributes
+from streams.leases import Lease
 from streams.namespace import Namespace, StreamInfo
 from streams.reading import StreamReader, StreamReaderState
 from streams.records import StreamBatch, StreamRecord
-from streams.state import StreamLease
 from streams.stream import OLDEST, Stream
 from streams.stream_subscriptions import StreamSubscription, Subscription
 from streams.subscription_reader import SubscriptionReader
@@ -160,7 +160,7 @@ class SyncStream(SyncBase):
         """See `Stream.delete_subscription`."""
         self._run(lambda: self._stream.delete_subscription(subscription, timeout=timeout))
 
-    def owner(self, *, timeout: float | None = None) -> StreamLease | None:
+    def owner(self, *, timeout: float | None = None) -> Lease | None:
         """See `Stream.owner`."""
         return self._run(lambda: self._stream.owner(timeout=timeout))
 

@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
-
-import msgpack
+from typing import TYPE_CHECKING, Any
 
 from client.buffered_writer import BufferedWriter
 from client.guards import GuardError, Position
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros, format_duration
+from logdevice_py.core.units import format_duration
 from streams.attributes import Flush, TransactionIds, duration_argument
 from streams.commands import AcquireStream, ReleaseStream, RenewLease
 from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX
+from streams.lease_holder import LeaseHolder
+from streams.leases import Lease
 from streams.records import StreamRecord
-from streams.state import StreamLease
 
 if TYPE_CHECKING:
     from streams.stream import Stream
-
-_RENEWALS: Final = 4
-"""Signs of life in the time that others wait for one."""
 
 
 class _StreamWriting(PublicNames):
@@ -155,12 +151,36 @@ class SharedWriter(_StreamWriting):
 class StreamOwned(LogDeviceError):
     """Somebody else owns the stream, and goes on showing life."""
 
-    def __init__(self, text: str, lease: StreamLease) -> None:
+    def __init__(self, text: str, lease: Lease) -> None:
         super().__init__(Status.AGAIN, text, retriable=True, maybe_applied=False)
         self.owner = lease.owner
         """How the owner calls itself."""
         self.token = lease.token
         """Its fence token."""
+
+
+class StreamOwnership:
+    """What the lease of a stream's owner is for."""
+
+    def __init__(self, stream: Stream, owner: str) -> None:
+        self._stream = stream
+        self._owner = owner
+
+    def look(self) -> Lease | None:
+        """The owner's, as far as this process has heard."""
+        return self._stream.namespace.stream_entry(self._stream.number).lease
+
+    def acquire(self, lease_us: int, token: int, beats: int) -> AcquireStream:
+        """Become the owner."""
+        return AcquireStream(self._stream.number, self._owner, lease_us, token, beats)
+
+    def renew(self, token: int) -> RenewLease:
+        """A sign of life."""
+        return RenewLease(self._stream.number, token)
+
+    def release(self, token: int) -> ReleaseStream:
+        """Need the stream no more."""
+        return ReleaseStream(self._stream.number, token)
 
 
 class ExclusiveWriter(_StreamWriting):
@@ -179,19 +199,20 @@ class ExclusiveWriter(_StreamWriting):
         if not isinstance(owner, str) or not 1 <= len(owner.encode()) <= OWNER_BYTES_MAX:
             text = f"owner is {owner!r}; it must be a text of 1 to {OWNER_BYTES_MAX} bytes"
             raise LogDeviceError(Status.INVALID_PARAM, text)
-        self._owner = owner
-        self._wait_us = None if wait is None or wait == 0 else duration_argument("wait", wait)
-        self._waits = wait != 0
-        self._lease_us = duration_argument("lease", lease)
-        if self._lease_us > LEASE_US_MAX:
+        self._wait_us = None if wait is None else 0 if wait == 0 else duration_argument("wait", wait)
+        lease_us = duration_argument("lease", lease)
+        if lease_us > LEASE_US_MAX:
             raise LogDeviceError(Status.INVALID_PARAM, f"lease is {lease!r}; a day is the longest")
-        self._renewing: asyncio.Task[None] | None = None
+        self._lease = LeaseHolder(stream.namespace, StreamOwnership(stream, owner), lease_us, f"lease of {stream.name}")
         self.token = 0
         """The fence token; 0: the stream is not owned yet."""
         self.last: StreamRecord | None = None
         """The last record of the stream when it was taken over; None: there was none."""
-        self.lost: LogDeviceError | None = None
+
+    @property
+    def lost(self) -> LogDeviceError | None:
         """Why the stream is not owned any more, as far as this process has heard. Writes are refused whether it has or not."""
+        return self._lease.lost
 
     def __repr__(self) -> str:
         held = "not owned" if not self.token else f"token {self.token}" + (", lost" if self.lost else "")
@@ -203,7 +224,7 @@ class ExclusiveWriter(_StreamWriting):
             await self._raise_fence()
             self.last = await self._stream.last()
         except BaseException:
-            await self._release()
+            await self._lease.release()
             raise
         self._start()
         return self
@@ -214,7 +235,7 @@ class ExclusiveWriter(_StreamWriting):
         try:
             await self._finish(error)
         finally:
-            await self._release()
+            await self._lease.release()
 
     async def mark_end(self, *, timeout: float | None = None) -> None:
         """End the stream behind what was written: nothing follows, from nobody, for ever.
@@ -229,42 +250,13 @@ class ExclusiveWriter(_StreamWriting):
 
     async def _acquire(self) -> None:
         """Get a token once nobody owns the stream, or its owner has shown no life for as long as it said."""
-        stream, client = self._stream, self._stream.namespace.client
-        await stream.namespace.current()
-        began = since = client.now()
-        seen: StreamLease | None = None
-        while True:
-            lease = stream.namespace.stream_entry(stream.number).lease
-            now = client.now()
-            if lease != seen:
-                seen, since = lease, now
-            if lease is None or now - since >= lease.lease_us:
-                if await self._try(lease):
-                    break
-                continue
-            due = since + lease.lease_us
-            if self._wait_us is not None:
-                due = min(due, began + self._wait_us)
-            if not self._waits or (self._wait_us is not None and now >= began + self._wait_us):
-                raise self._owned_by(lease, now - began)
-            await stream.namespace.wait_for_change(max(0, due - now) / 1e6)
-        self._renewing = client.loop.create_task(self._renew(), name=f"lease of {stream.name}")
+        taken = await self._lease.acquire(self._wait_us)
+        if taken is not None:
+            raise self._owned_by(*taken)
+        self.token = self._fence = self._lease.token
 
-    async def _try(self, lease: StreamLease | None) -> bool:
-        """Take the stream over, if the owner is as it was seen."""
-        token, beats = (0, 0) if lease is None else (lease.token, lease.beats)
-        command = AcquireStream(self._stream.number, self._owner, self._lease_us, token, beats)
-        try:
-            outcome = await self._stream.namespace.propose(command)
-        except LogDeviceError as error:
-            if error.status is not Status.CONFLICT:
-                raise
-            return False
-        self.token = self._fence = msgpack.unpackb(outcome.result)
-        return True
-
-    def _owned_by(self, lease: StreamLease, waited: int) -> StreamOwned:
-        after = f" after {format_duration(round(waited / 1000) * 1000)}" if self._waits else ""
+    def _owned_by(self, lease: Lease, waited: int) -> StreamOwned:
+        after = f" after {format_duration(round(waited / 1000) * 1000)}" if self._wait_us != 0 else ""
         return StreamOwned(f"stream {self._stream.name} is owned by {lease.owner} (token {lease.token}){after}", lease)
 
     async def _raise_fence(self) -> None:
@@ -277,30 +269,3 @@ class ExclusiveWriter(_StreamWriting):
                 raise
             return  # an earlier try of this writer did it: nobody else has the token
         assert await client.tail_lsn(log) >= fence
-
-    async def _renew(self) -> None:
-        """Show life until the stream is lost or released."""
-        namespace, client = self._stream.namespace, self._stream.namespace.client
-        pause = self._lease_us / 1e6 / _RENEWALS
-        due = client.now()
-        while self.lost is None:
-            due = Micros(max(due + round(pause * 1e6), client.now()))
-            await asyncio.sleep(max(0, due - client.now()) / 1e6)
-            try:
-                await namespace.propose(RenewLease(self._stream.number, self.token), timeout=self._lease_us / 1e6)
-            except LogDeviceError as error:
-                if not error.retriable and not error.maybe_applied:
-                    self.lost = error
-
-    async def _release(self) -> None:
-        """Let the next one in at once."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        if self.token and self.lost is None:
-            try:
-                await self._stream.namespace.propose(
-                    ReleaseStream(self._stream.number, self.token), timeout=self._lease_us / 1e6
-                )
-            except LogDeviceError as error:
-                self.lost = error  # who waits for it takes it over when the lease is over

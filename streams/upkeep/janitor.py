@@ -17,12 +17,13 @@ from client.look_up.segments import LogSegment
 from client.public_names import PublicNames
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
 from streams.attributes import StreamAttributes, TransactionIds, duration_argument
 from streams.cold.copier import copy_range
 from streams.cold.restoring import sweep
 from streams.cold.store import ColdStore
 from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX
+from streams.lease_holder import LeaseHolder
+from streams.leases import Lease
 from streams.state import StreamEntry, StreamPhase
 from streams.upkeep.commands import (
     AcquireUpkeep,
@@ -38,13 +39,11 @@ from streams.upkeep.commands import (
 )
 from streams.upkeep.planning import FinishedSegment, copies_to_remove, finished_segments, next_to_copy, next_trim
 from streams.upkeep.segment_copy import SegmentCopy
-from streams.upkeep.state import UpkeepLease, attempt_token
+from streams.upkeep.state import attempt_token
 
 if TYPE_CHECKING:
     from streams.namespace import Namespace
 
-_RENEWALS: Final = 4
-"""Signs of life in the time that others wait for one."""
 _LATER: Final = frozenset({Status.CONFLICT, Status.VERSION_MISMATCH, Status.NOTFOUND})
 """Something changed since it was looked at: the next round sees it."""
 log_ = logging.getLogger("logdevice.streams")
@@ -53,6 +52,30 @@ log_ = logging.getLogger("logdevice.streams")
 def default_owner() -> str:
     """How a janitor calls itself: by machine and process."""
     return f"{socket.gethostname()}:{os.getpid()}"[:OWNER_BYTES_MAX]
+
+
+class JanitorRole:
+    """What the lease of a namespace's janitor is for."""
+
+    def __init__(self, namespace: Namespace, owner: str) -> None:
+        self._namespace = namespace
+        self._owner = owner
+
+    def look(self) -> Lease | None:
+        """The janitor's, as far as this process has heard."""
+        return self._namespace.state.role.lease
+
+    def acquire(self, lease_us: int, token: int, beats: int) -> AcquireUpkeep:
+        """Become the janitor."""
+        return AcquireUpkeep(self._owner, lease_us, token, beats)
+
+    def renew(self, token: int) -> RenewUpkeep:
+        """A sign of life."""
+        return RenewUpkeep(token)
+
+    def release(self, token: int) -> ReleaseUpkeep:
+        """Trim and copy no more."""
+        return ReleaseUpkeep(token)
 
 
 class Janitor(PublicNames):
@@ -86,20 +109,25 @@ class Janitor(PublicNames):
         self._namespace = namespace
         self._client = namespace.client
         self._owner = owner or default_owner()
-        self._lease_us = min(duration_argument("lease", lease), LEASE_US_MAX)
+        lease_us = min(duration_argument("lease", lease), LEASE_US_MAX)
+        self._role = LeaseHolder(
+            namespace, JanitorRole(namespace, self._owner), lease_us, f"janitor of {namespace.path}"
+        )
         self._every = duration_argument("every", every) / 1e6
         self._accept_loss = accept_loss
         self._on_step = on_step
-        self._renewing: asyncio.Task[None] | None = None
         self._trimmed: dict[int, LSN] = {}
         """By stream: up to where this holder has trimmed its log."""
         self._swept: set[int] = set()
         """Streams whose leftovers of others this holder has deleted."""
         self._told = ""
-        self.token = 0
-        """0: it does not hold the role."""
         self.failures: dict[str, LogDeviceError] = {}
         """What went wrong in the last round, by stream; it is tried again in the next."""
+
+    @property
+    def token(self) -> int:
+        """0: it does not hold the role, as far as it has heard."""
+        return 0 if self._role.lost is not None else self._role.token
 
     def __repr__(self) -> str:
         return f"<Janitor {self._owner} of {self._namespace.path}: token {self.token}>"
@@ -108,62 +136,17 @@ class Janitor(PublicNames):
 
     async def acquire(self, *, wait: bool = True) -> bool:
         """Take the role once nobody holds it, or its holder showed no life for as long as it said. Returns whether it is held; always, with `wait`."""
-        namespace, client = self._namespace, self._client
-        await namespace.current()
-        since, seen = client.now(), namespace.state.role.lease
-        while True:
-            lease, now = namespace.state.role.lease, client.now()
-            if lease != seen:
-                since, seen = now, lease
-            if lease is None or now - since >= lease.lease_us:
-                if await self._try(lease):
-                    break
-            elif not wait:
-                return False
-            else:
-                await namespace.wait_for_change(max(0, since + lease.lease_us - now) / 1e6)
+        if await self._role.acquire(None if wait else 0) is not None:
+            return False
         self._trimmed.clear()
         self._swept.clear()
-        self._renewing = client.loop.create_task(self._renew(), name=f"janitor of {namespace.path}")
         self._on_step("acquired", "")
         return True
 
-    async def _try(self, lease: UpkeepLease | None) -> bool:
-        token, beats = (0, 0) if lease is None else (lease.token, lease.beats)
-        try:
-            outcome = await self._namespace.propose(AcquireUpkeep(self._owner, self._lease_us, token, beats))
-        except LogDeviceError as error:
-            if error.status is not Status.CONFLICT:
-                raise
-            return False
-        self.token = msgpack.unpackb(outcome.result)
-        return True
-
-    async def _renew(self) -> None:
-        """Show life until the role is lost or released."""
-        pause = self._lease_us / 1e6 / _RENEWALS
-        due = self._client.now()
-        while self.token:
-            due = Micros(max(due + round(pause * 1e6), self._client.now()))
-            await asyncio.sleep(max(0, due - self._client.now()) / 1e6)
-            try:
-                await self._namespace.propose(RenewUpkeep(self.token), timeout=self._lease_us / 1e6)
-            except LogDeviceError as error:
-                if error.status is Status.FENCED:
-                    self.token = 0
-
     async def release(self) -> None:
         """Let the next one in at once."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-            self._renewing = None
-        token, self.token = self.token, 0
-        if token:
-            try:
-                await self._namespace.propose(ReleaseUpkeep(token), timeout=self._lease_us / 1e6)
-            except LogDeviceError as error:
-                log_.info("%s: the janitor's role is not released: %s", self._namespace.path, error)
+        if (error := await self._role.release()) is not None:
+            log_.info("%s: the janitor's role is not released: %s", self._namespace.path, error)
 
     async def __aenter__(self) -> Janitor:
         await self.acquire()
@@ -184,7 +167,7 @@ class Janitor(PublicNames):
                     await self.round()
                 except LogDeviceError as error:
                     if error.status is Status.FENCED:
-                        self.token = 0
+                        self._role.lost = error
                     elif error.status is Status.SHUTDOWN:
                         return
                     log_.warning("%s: the janitor begins again: %s", self._namespace.path, error)

@@ -22,7 +22,7 @@ from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from streams.fields import BEATS_MAX, LEASE_US_MAX, owner_field
+from streams.leases import Lease, holder_of, lease_field, lease_row, seen_of
 from streams.upkeep.commands import (
     AcquireUpkeep,
     BeginCopy,
@@ -49,24 +49,11 @@ _NOWHERE: Final = LSN(LSN_INVALID)
 _INT64: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class UpkeepLease:
-    """Who trims and copies, as far as anybody heard."""
-
-    owner: str
-    """How it calls itself."""
-    token: int
-    lease_us: int
-    """How long others wait for a sign of life before they take over."""
-    beats: int = 0
-    """Signs of life so far."""
-
-
 @dataclass(slots=True)
 class UpkeepRole:
     """The role of a namespace's janitor: one at a time."""
 
-    lease: UpkeepLease | None = None
+    lease: Lease | None = None
     """None: nobody trims or copies."""
     last_token: int = 0
     """The greatest that was given."""
@@ -78,8 +65,7 @@ class UpkeepRole:
     def check(self, token: int) -> None:
         """Refuse what does not show the holder's token."""
         if self.lease is None or self.lease.token != token:
-            who = "nobody" if self.lease is None else f"{self.lease.owner} with token {self.lease.token}"
-            raise refuse(Status.FENCED, f"the janitor is {who}, not the one with token {token}")
+            raise refuse(Status.FENCED, f"the janitor is {holder_of(self.lease)}, not the one with token {token}")
 
     def judged(self, wanted: RoleCommand, time: Timestamp) -> bytes:
         """Apply a command for the role; the token of who acquires it."""
@@ -89,24 +75,21 @@ class UpkeepRole:
             case RenewUpkeep():
                 self.check(wanted.token)
                 assert self.lease is not None
-                self.lease = replace(self.lease, beats=self.lease.beats + 1)
-                self.at, self.did = (
-                    time,
-                    wanted.did or self.did,
-                )  # not the greatest: a clock that was wrong once counts no longer
+                self.lease = self.lease.renewed()
+                # not the greatest time: a clock that was wrong once counts no longer
+                self.at, self.did = time, wanted.did or self.did
             case ReleaseUpkeep():
                 self.check(wanted.token)
                 self.lease = None
         return b""
 
     def _acquire(self, wanted: AcquireUpkeep, time: Timestamp) -> bytes:
-        lease = self.lease
-        if (wanted.token, wanted.beats) != ((0, 0) if lease is None else (lease.token, lease.beats)):
+        if (wanted.token, wanted.beats) != seen_of(self.lease):
             raise refuse(Status.CONFLICT, "the janitor changed, or showed life, since it was looked at")
         if self.last_token >= NUMBER_MAX:
             raise refuse(Status.NOSPC, "the tokens of the role are used up")
         self.last_token += 1
-        self.lease = UpkeepLease(wanted.owner, self.last_token, wanted.lease_us)
+        self.lease = Lease(wanted.owner, self.last_token, wanted.lease_us)
         self.at = time
         packed: bytes = msgpack.packb(self.last_token)
         return packed
@@ -115,9 +98,7 @@ class UpkeepRole:
         """For a snapshot; None: nobody ever had the role."""
         if not self.last_token:
             return None
-        lease = self.lease
-        held = None if lease is None else [lease.owner, lease.token, lease.lease_us, lease.beats]
-        return [held, self.last_token, self.at, self.did]
+        return [lease_row(self.lease), self.last_token, self.at, self.did]
 
     @classmethod
     def from_row(cls, row: Any) -> UpkeepRole:
@@ -129,14 +110,7 @@ class UpkeepRole:
             Timestamp(number_field(at, -_INT64, _INT64 - 1)),
             did_field(did),
         )
-        if held is not None:
-            owner, token, lease_us, beats = held
-            role.lease = UpkeepLease(
-                owner_field(owner),
-                number_field(token, 1, role.last_token),
-                number_field(lease_us, 1, LEASE_US_MAX),
-                number_field(beats, 0, BEATS_MAX),
-            )
+        role.lease = lease_field(held, role.last_token)
         return role
 
 

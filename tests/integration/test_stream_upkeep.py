@@ -234,9 +234,9 @@ async def test_a_janitor_that_dies_after_any_step_is_followed_by_another(tmp_pat
             with suppress(Died):
                 await janitor.acquire()
                 await janitor.round()
-            former, janitor.token = janitor.token, 0  # it is not heard of again
-            if janitor._renewing is not None:
-                janitor._renewing.cancel()
+            former = janitor.token  # it is not heard of again
+            if janitor._role.renewing is not None:
+                janitor._role.renewing.cancel()
             assert await read_all(stream) == written
             # what it had under way does not count once another holds the role
             async with Janitor(namespace):

@@ -84,13 +84,13 @@ async def own(cluster: SimCluster, told: Told, name: int) -> None:
                 await check_last(stream, writer, before)
             for number in range(WRITES):
                 if number == WRITES // 2 and (round_ + name) % 2:
-                    assert writer._renewing is not None
-                    writer._renewing.cancel()  # the process is paused
+                    assert writer._lease.renewing is not None
+                    writer._lease.renewing.cancel()  # the process is paused
                     await asyncio.sleep(8)
                 await write(writer, b"%d %d %d %d" % (writer.token, name, round_, number), told)
                 await asyncio.sleep(cluster.rng.random() * 0.2)
             writer.abandon()
-            await writer._release()
+            await writer._lease.release()
         await namespace.close()
 
 

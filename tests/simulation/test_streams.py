@@ -11,7 +11,8 @@ import pytest
 
 from logdevice_py import SimulationFailed
 from streams.commands import AcquireStream
-from streams.state import NamespaceState, StreamLease
+from streams.leases import Lease
+from streams.state import NamespaceState
 from streams.writers import ExclusiveWriter
 from tests.simulation.stream_names import names
 from tests.simulation.stream_owners import OWNERS, owners
@@ -44,7 +45,7 @@ def _same_token(patch: pytest.MonkeyPatch) -> None:
     def acquire(self: NamespaceState, wanted: AcquireStream) -> bytes:
         entry = self._live(wanted.number)
         entry.last_token = 1
-        entry.lease = StreamLease(wanted.owner, 1, wanted.lease_us)
+        entry.lease = Lease(wanted.owner, 1, wanted.lease_us)
         packed: bytes = msgpack.packb(1)
         return packed
 

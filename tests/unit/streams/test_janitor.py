@@ -17,7 +17,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from streams.commands import CreateStream, NamespaceCommand, StreamCreated, TruncateStream, UntruncateStream, encode
 from streams.state import NamespaceState, StreamEntry
-from streams.upkeep.commands import AcquireUpkeep, TrimCause
+from streams.upkeep.commands import AcquireUpkeep, ReleaseUpkeep, TrimCause
 from streams.upkeep.janitor import Janitor
 
 LOG = LogId(TREE_LOG_ID_MIN)
@@ -158,3 +158,17 @@ async def test_whoever_lost_the_role_changes_nothing_more() -> None:
     assert namespace.state.role.lease is not None
     assert namespace.state.role.lease.owner == "two"
     assert not await Janitor(namespace, owner="three", lease="1s").acquire(wait=False)  # type: ignore[arg-type]
+
+
+async def test_who_gets_the_role_again_shows_life_once_at_a_time() -> None:
+    namespace = NamespaceAtHand(ttl_us=10)
+    janitor = Janitor(namespace, owner="one")  # type: ignore[arg-type]
+    await janitor.acquire()
+    former = janitor.token
+    namespace.apply(ReleaseUpkeep(former))
+    await janitor.acquire()
+    assert janitor.token > former
+    assert [task.get_name() for task in asyncio.all_tasks()].count("janitor of /streams") == 1
+    await janitor.release()
+    assert janitor.token == 0
+    assert namespace.state.role.lease is None
