@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
 from client.progress import Advance, Progress, shown_bytes
-from client.public_names import PublicNames
 from client.range_end import RangeEnd
 from client.read.batch import RecordBatch
-from client.read.items import Gap, Item
+from client.read.item_reader import ItemReader
+from client.read.items import Gap
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest
@@ -29,7 +28,6 @@ from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
-_ITERATED_AT_ONCE = 1000
 T = TypeVar("T")
 
 
@@ -74,7 +72,7 @@ class ReaderShell(Protocol):
         """The first LSN whose record is not older."""
 
 
-class Reader(PublicNames):
+class Reader(ItemReader):
     """Reads [start, until] of one log in order, with every missing LSN accounted for by a `Gap`.
 
     Use it as ``async with client.reader(log, start=..., until=...) as reader`` and either iterate (``async for item in reader``) or call
@@ -111,6 +109,7 @@ class Reader(PublicNames):
         Raises:
             LogDeviceError: INVALID_PARAM, NOTFOUND.
         """
+        super().__init__()
         start, end = lsn_argument("start", start), RangeEnd.of(until)
         self._unknown: int | str | None = None
         """What the log is called; None: its id is known."""
@@ -127,7 +126,6 @@ class Reader(PublicNames):
         self._shows_progress = flag_argument("progress", progress)
         self._progress: Progress | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._items: Iterator[Item] = iter(())
         self._opened = False
         self._closed = False
         self._settings = settings or client.read_settings
@@ -167,11 +165,6 @@ class Reader(PublicNames):
         await self._look_up(None)
         self._open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _look_up(self, timeout: float | None) -> None:
         """Find out which log it is, and which LSN is the last where that depends on the log."""
@@ -305,28 +298,11 @@ class Reader(PublicNames):
             self._waiter = None
         return True
 
-    def __aiter__(self) -> Reader:
-        return self
-
-    async def __anext__(self) -> Item:
-        while True:
-            for item in self._items:
-                return item
-            batch = await self.read(_ITERATED_AT_ONCE)
-            if not batch:
-                raise StopAsyncIteration
-            self._items = iter(batch)
-
     # About it
 
     def proof(self) -> Proof:
         """What was read so far. While iterating it may be ahead by up to the thousand records that are fetched at once."""
         return self._stream.proof()
-
-    @property
-    def next_lsn(self) -> LSN:
-        """Where to start another reader so that it goes on behind what this one has fetched."""
-        return LSN(self._stream.proof().last + 1)
 
     @property
     def ended(self) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from types import TracebackType
+from collections.abc import AsyncGenerator, Sequence
 
 from client.arguments import count_argument, flag_argument, lsn_argument
-from client.public_names import PublicNames
 from client.read.batch import RecordBatch
-from client.read.items import DataLoss, Gap, GapKind, Item
+from client.read.item_reader import ItemReader
+from client.read.items import DataLoss, Gap, GapKind
 from client.read.proof import Proof
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
@@ -20,8 +19,6 @@ from streams.cold.entries import UnpackedItem
 from streams.cold.errors import ColdCopyError
 from streams.cold.file_format import FileContent
 from streams.cold.store import ColdStore
-
-_ITERATED_AT_ONCE = 1000
 
 
 def load_file(store: ColdStore, copy: ColdCopy, file: ColdFile) -> FileContent:
@@ -62,7 +59,7 @@ async def copied_items(store: ColdStore, copy: ColdCopy, first: int, last: int) 
             fetching.cancel()
 
 
-class ColdReader(PublicNames):
+class ColdReader(ItemReader):
     """Reads [start, until] of one log from cold copies, as `client.reader.Reader` reads it from the cluster.
 
     What lies before the first copy is a TRIM gap. What lies between copies, or behind the last one, is refused, or is a DATALOSS gap with
@@ -89,6 +86,7 @@ class ColdReader(PublicNames):
         Raises:
             ColdCopyError: INVALID_PARAM: no copies, or of several logs; EMPTY: a part of the range is in none.
         """
+        super().__init__()
         if len({(copy.cluster, copy.log) for copy in copies}) != 1:
             raise ColdCopyError(Status.INVALID_PARAM, "a reader needs copies, all of one log")
         self.log = copies[0].log
@@ -102,7 +100,6 @@ class ColdReader(PublicNames):
         self._store = store
         self._delivery = ColdDelivery(self.log, begin)
         self._reading: AsyncGenerator[list[UnpackedItem]] | None = None
-        self._items: Iterator[Item] = iter(())
         self._closed = False
 
     def _refuse_missing(self, first_copied: int) -> None:
@@ -116,11 +113,6 @@ class ColdReader(PublicNames):
 
     async def __aenter__(self) -> ColdReader:
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Stop reading. Harmless when called again."""
@@ -157,26 +149,9 @@ class ColdReader(PublicNames):
             return Gap(GapKind.TRIM, stretch.first, stretch.last)
         return Gap(GapKind.DATALOSS, stretch.first, stretch.last, DataLoss(False, ()))
 
-    def __aiter__(self) -> ColdReader:
-        return self
-
-    async def __anext__(self) -> Item:
-        while True:
-            for item in self._items:
-                return item
-            batch = await self.read(_ITERATED_AT_ONCE)
-            if not batch:
-                raise StopAsyncIteration
-            self._items = iter(batch)
-
     def proof(self) -> Proof:
         """What was read so far."""
         return self._delivery.proof()
-
-    @property
-    def next_lsn(self) -> LSN:
-        """Where another reader goes on behind what this one has handed out."""
-        return LSN(self.proof().last + 1)
 
 
 async def read_stretch(store: ColdStore, stretch: CopiedStretch, missing: Gap) -> AsyncGenerator[list[UnpackedItem]]:

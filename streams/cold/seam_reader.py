@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import Any, ClassVar, Final
 
 from client.arguments import count_argument
 from client.client import Client
-from client.public_names import PublicNames
 from client.read.batch import RecordBatch
-from client.read.items import Gap, GapKind, Item
+from client.read.item_reader import ItemReader
+from client.read.items import Gap, GapKind
 from client.read.proof import Proof
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -24,11 +23,10 @@ from streams.cold.entries import UnpackedItem, unpack_entry
 from streams.cold.store import ColdStore
 
 _ENTRIES_AT_ONCE: Final = 1000
-_ITERATED_AT_ONCE: Final = 1000
 _REPLACED: Final = frozenset({GapKind.TRIM, GapKind.DATALOSS})
 
 
-class SeamReader(PublicNames):
+class SeamReader(ItemReader):
     """Reads [start, until] of one log, as `client.reader.Reader` does, and in place of each TRIM and DATALOSS gap what cold copies hold of it.
 
     The cluster is asked first, so copies cost nothing while the log has its records. The proof is the one of a reader that read the log
@@ -60,6 +58,7 @@ class SeamReader(PublicNames):
         Raises:
             LogDeviceError: INVALID_PARAM, NOTFOUND.
         """
+        super().__init__()
         self.live = client.reader(log, start, until, **options)
         self.log = self.live.log
         self._client = client
@@ -69,7 +68,6 @@ class SeamReader(PublicNames):
         self._pending: list[UnpackedItem] = []
         """Came from the cluster behind the gap that is read from copies, last first."""
         self._copied: AsyncGenerator[list[UnpackedItem]] | None = None
-        self._items: Iterator[Item] = iter(())
         self._closed = False
 
     def __repr__(self) -> str:
@@ -78,11 +76,6 @@ class SeamReader(PublicNames):
     async def __aenter__(self) -> SeamReader:
         await self.live.__aenter__()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Stop reading. Harmless when called again."""
@@ -149,18 +142,6 @@ class SeamReader(PublicNames):
             finally:
                 await reading.aclose()
 
-    def __aiter__(self) -> SeamReader:
-        return self
-
-    async def __anext__(self) -> Item:
-        while True:
-            for item in self._items:
-                return item
-            batch = await self.read(_ITERATED_AT_ONCE)
-            if not batch:
-                raise StopAsyncIteration
-            self._items = iter(batch)
-
     def proof(self) -> Proof:
         """What was handed out so far, from wherever it came."""
         return self._delivery.proof()
@@ -168,8 +149,3 @@ class SeamReader(PublicNames):
     def waiting_for(self) -> str:
         """What the cluster is waited for, as `client.reader.Reader.waiting_for`."""
         return self.live.waiting_for()
-
-    @property
-    def next_lsn(self) -> LSN:
-        """Where another reader goes on behind what this one has handed out."""
-        return LSN(self.proof().last + 1)
