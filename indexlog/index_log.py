@@ -123,7 +123,7 @@ class IndexLog(PublicNames):
         Args:
             client: an open client.
             path: its directory in the log tree.
-            store: in place of the one that the manifest names.
+            store: in place of the manifest's store.
             must_exist: entering fails when it is not initialized.
             on_step: is called before each step of a job.
 
@@ -322,7 +322,7 @@ class IndexLog(PublicNames):
     # Reading
 
     async def read_page(self, index: str, token: str | None = None) -> IndexPage:
-        """The first page of an index, or the one that a token names.
+        """A page of an index: the first one, or, with a token, the page behind it.
 
         Raises:
             PageExpired: begin again without a token.

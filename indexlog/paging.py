@@ -100,7 +100,7 @@ class IndexPage:
 
 
 def read_page(view: View, store: FileStore, index: str, token: str | None = None) -> Steps[IndexPage]:
-    """The first page, or the one that a token names. There is always one, perhaps an empty one.
+    """The first page, or, with a token, the page behind it. There is always a page, perhaps an empty one.
 
     Raises:
         PageExpired: the token is too old.

@@ -394,7 +394,7 @@ def _last_time(entry: StreamEntry) -> Timestamp:
 
 
 def _thinned(truncations: tuple[tuple[Position, Timestamp], ...]) -> tuple[tuple[Position, Timestamp], ...]:
-    """Without the one that the next one follows soonest, if there are too many."""
+    """If there are too many truncations, leave out one: that which another followed soonest."""
     if len(truncations) <= TRUNCATIONS_MAX:
         return truncations
     spans = [after[1] - before[1] for before, after in itertools.pairwise(truncations)]

@@ -199,7 +199,7 @@ class Stream(PublicNames):
             subscription: its name; it is made if need be.
             position: of the last record that is handled.
             expect: the version that a commit returned or `subscriptions` told; `NOTHING`: nothing was committed; None: any.
-            reset: the position may be below the one that is there. A member of a group that has the stream begins anew behind it.
+            reset: the position may be below the committed one. A member of a group that has the stream begins anew behind it.
             timeout: seconds.
 
         Returns:

@@ -28,7 +28,7 @@ class KnownEpochs:
 
 
 class EpochsRequest:
-    """One question. Of each epoch the last recovery of which a shard tells counts: an f-majority of answers meets the one that ended."""
+    """One question to the shards of a log. What the last recovery of an epoch decided counts: an f-majority of answers includes a shard that knows of it."""
 
     __slots__ = ("_done", "_first", "_last", "_log", "_parts", "_rows", "_survey")
 

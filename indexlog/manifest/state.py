@@ -83,7 +83,7 @@ class ManifestState:
     # Looking
 
     def generation(self) -> RoutingGeneration | None:
-        """The one that is dealt: the oldest that is not dealt whole."""
+        """The generation whose raw logs are dealt: the oldest that is not dealt whole."""
         return next((each for each in self.generations if not self._is_dealt(each)), None)
 
     def writable(self) -> RoutingGeneration | None:

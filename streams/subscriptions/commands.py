@@ -40,7 +40,7 @@ class OperationAnswer(enum.IntEnum):
     OK = 0
     NOTFOUND = 1  # there is no such subscription, stream or member
     VERSION_MISMATCH = 2  # the checkpoint, or the number of heartbeats, is another one than expected
-    FALLS = 3  # the position is below the one that is committed
+    FALLS = 3  # the position is below the committed one
     FENCED = 4  # the stream belongs to a member, and the token is not that of its assignment
     EXISTS = 5  # the group has the stream with another log
     NOTEMPTY = 6  # it is in use: members, or a stream of the group

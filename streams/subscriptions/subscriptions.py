@@ -206,7 +206,7 @@ class Subscriptions(PublicNames):
             position: of the last record that is handled.
             expect: the version that the checkpoint has; `NOTHING`: there is none; None: any.
             token: of the stream's assignment to a member of the group of this name; 0: none.
-            reset: the position may be below the one that is there. Without a token a member that has the stream begins anew behind it.
+            reset: the position may be below the committed one. Without a token a member that has the stream begins anew behind it.
             timeout: seconds; None: as long as the client's appends may take.
             shown: what errors call the stream; None: as it is.
 
