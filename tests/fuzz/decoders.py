@@ -570,9 +570,6 @@ def _row_seeds() -> list[bytes]:
     values = [
         stored_metadata.SoftSealValue(Epoch(3), NodeId(1), True, Epoch(1), Epoch(2)).encode(),
         stored_metadata.RecoveredEpoch(Epoch(3), Esn(4), Esn(5), Lsn(6), Timestamp(7), True).encode(),
-        stored_metadata.RecoveredEpoch(
-            Epoch(3), Esn(4), Esn(5), Lsn(6), Timestamp(7), True, bytes(SUMMARY_SIZE)
-        ).encode(),
         stored_metadata.encode_ranges([(Lsn(1), Lsn(2)), (Lsn(4), Lsn(9))]),
         stored_metadata.encode_seal(Epoch(3), NodeId(1)),
         stored_metadata.encode_epoch(Epoch(3)),
@@ -583,7 +580,11 @@ def _row_seeds() -> list[bytes]:
         Partition(1, Timestamp(5), Timestamp(6), Timestamp(7)).encode(),
         encode_losses([(Timestamp(1), Timestamp(2))]),
     ]
+    summarised = stored_metadata.RecoveredEpoch(
+        Epoch(3), Esn(4), Esn(5), Lsn(6), Timestamp(7), True, bytes(SUMMARY_SIZE)
+    )
     found = [bytes([kind]) + content for kind, content in enumerate(values)]
+    found.append(bytes([1]) + summarised.encode())
     rows = [
         (store_keys.directory_key(7, 1, 1), store_keys.directory_value(9, 0, 100)),
         (store_keys.partition_key(1), values[9]),

@@ -19,7 +19,7 @@ def test_what_fuzzing_kept_is_taken_or_refused_as_declared(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if TARGETS[name].declared])
-def test_every_seed_is_valid(name: str) -> None:
+def test_most_seeds_are_valid(name: str) -> None:
     """A seed that is refused at once would lead the fuzzer nowhere."""
     target = TARGETS[name]
     taken = 0
