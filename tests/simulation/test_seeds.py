@@ -1,4 +1,4 @@
-"""A fixed set of seeds, and some that follow from the commit, so that each commit tries others.
+"""A fixed set of seeds, and some that follow from the commit, so that each commit tries others. ``make sim RUNS=n`` tries more.
 
 What a seed stands for changes with the code, so a failure is replayed at the same commit.
 """
@@ -18,10 +18,10 @@ from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import declared_marks, fewest
 
 ROOT = Path(__file__).parents[2]
-FIXED = range(50)
-LOSSES = range(10)
-REBUILDINGS = range(10)
-OF_COMMIT = 30
+FIXED = range(20)
+LOSSES = range(5)
+REBUILDINGS = range(4)
+OF_COMMIT = 20
 
 
 def seeds_of_commit() -> list[int]:
