@@ -279,6 +279,17 @@ class _Connection(asyncio.BufferedProtocol):
         self._reader.close()
         self._owner.disconnected(self)
 
+    def forsaken(self, trouble: str = "") -> bool:
+        """Dialling was ended before it was told that the connection was made. False: it was not made.
+
+        uvloop has closed the socket then; it does not tell the protocol, and the transport does not say that it is closing.
+        """
+        if self.transport is None:
+            return False
+        self.trouble = LogDeviceError(Status.CONNFAILED, trouble)
+        self.connection_lost(None)
+        return True
+
     def speak(self, introduced: Introduced) -> None:
         """Both sides have introduced themselves."""
         self.up = True
@@ -650,15 +661,21 @@ class Transport:
     async def _dial_once(self, peer: PeerId, route: _Route) -> None:
         self.metrics.dials += 1
         refused = False
+        connection = _Connection(self, peer)
         try:
             address = self._address_of(NodeId(peer))
             if address is None:
                 raise OSError(f"{format_peer(peer)} is not in the cluster file")
             async with asyncio.timeout(self.settings.dial_timeout_us / 1e6):
-                await self.loop.create_connection(lambda: _Connection(self, peer), *address)
+                await self.loop.create_connection(lambda: connection, *address)
             return  # acknowledged() or disconnected() goes on from here
+        except asyncio.CancelledError:
+            connection.forsaken()
+            raise
         except TimeoutError:
             trouble = f"no connection within {self.settings.dial_timeout_us / 1e6:g} s"
+            if connection.forsaken(trouble):
+                return
         except ConnectionRefusedError:
             refused = True
             trouble = "nobody listens there"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import struct
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +18,9 @@ import pytest
 
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, Epoch
+from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import Append, Hello, Release
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, Ack, Append, Hello, Release
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.settings import RuntimeSettings
@@ -117,6 +121,72 @@ async def test_a_refused_dial_is_told_apart_from_a_broken_connection() -> None:
             await zero_seen.until(lambda: zero_seen.up == [1])
         await zero_seen.until(lambda: (PeerId(1), True) in zero_seen.down)
         assert zero_seen.down[0] == (1, False)
+
+
+class _HastyListener:
+    """Accepts connections in a thread, and answers an introduction before it has come."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answered = threading.Event()
+        self._answer = answer
+        self._socket = socket.create_server((HOST, 0))
+        self.address: tuple[str, int] = self._socket.getsockname()
+        self._accepted: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = self._socket.accept()
+                self._accepted.append(accepted)
+                accepted.sendall(self._answer)
+                self.answered.set()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for each in (self._socket, *self._accepted):
+            each.close()
+
+
+async def test_a_connection_that_comes_up_as_the_time_to_dial_ends_is_lost_and_dialled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop hangs from the moment when the connection is made until its peer has answered and the time is over: both are seen in one turn."""
+    ack = Ack(
+        status=Status.OK,
+        protocol=PROTOCOL_VERSION_MAX,
+        cluster_uuid=UUID,
+        node=NodeId(1),
+        instance=InstanceId(1),
+        config_version=1,
+        detail="",
+    )
+    listener = _HastyListener(b"".join(encode_frame(ack)))
+    hung = []
+
+    def hang(self: Transport, connection: Any) -> None:
+        connected(self, connection)
+        if not hung:
+            hung.append(connection)
+            assert listener.answered.wait(60)
+            until = self.loop.time() + 0.1
+            while time.monotonic() < until:
+                pass
+
+    connected = Transport.connected
+    monkeypatch.setattr(Transport, "connected", hang)
+    try:
+        async with process(0, {1: listener.address}, dial_timeout_us=100_000) as (zero, seen):
+            zero.send(PeerId(1), release(1))
+            await seen.until(lambda: seen.up == [1, 1])
+            zero.send(PeerId(1), release(2))
+            zero.flush()
+            assert seen.down == [(1, False)]
+            assert len(list(zero.connections())) == 1
+    finally:
+        listener.close()
 
 
 async def test_a_node_of_another_cluster_is_refused() -> None:
