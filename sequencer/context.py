@@ -8,19 +8,19 @@ from typing import Final, Protocol
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.location import Scope
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
-from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.cluster_placement import ClusterPlacement
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.nodeset import select_nodeset
+from logdevice_py.placement.policy import CopysetSource
 from logdevice_py.protocol.requests import Requests
+from sequencer.effects import LogNotice
 from sequencer.epoch_store_calls import EpochStoreCalls
 from sequencer.frames import Answers
 from sequencer.metrics import SequencerMetrics
@@ -90,6 +90,7 @@ class SequencerContext:
         "metrics",
         "node",
         "outbox",
+        "placement",
         "placement_version",
         "recoveries",
         "releases",
@@ -125,6 +126,7 @@ class SequencerContext:
         self.cluster = cluster
         self.requests = requests
         self.metrics = SequencerMetrics()
+        self.placement = ClusterPlacement(config, self._on_policy_refused)
         self.answers = Answers(outbox, self.metrics)
         self.roll_turns = RollTurns(settings, timers, rng, self.metrics)
         self.releases: Releases
@@ -139,7 +141,7 @@ class SequencerContext:
         """Grows with every change of cluster state or configuration: what it decided must be decided again."""
         self.metadata_moves = 0
         """How often shards were taken out of the nodeset of metadata logs: what was written before has copies less."""
-        self._selectors: dict[Hashable, CopysetSelector] = {}
+        self._selectors: dict[Hashable, CopysetSource] = {}
         self._intervals: dict[tuple[tuple[ShardId, Generation], ...], Mapping[ShardId, Generation]] = {}
         self._histories: dict[tuple[EpochInterval, ...], tuple[EpochInterval, ...]] = {}
         self._empty_epochs: dict[tuple[EpochContents, ...], tuple[EpochContents, ...]] = {}
@@ -147,6 +149,10 @@ class SequencerContext:
         """Of logs that were asked for lately: an activation asks several times."""
         self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
         self._acquainted_by: Micros | None = None
+
+    def _on_policy_refused(self, text: str) -> None:
+        self.metrics.placement_refusals += 1
+        self.outbox.emit(LogNotice(LogId(0), "placement policy", f"{text}; the policy weighted chooses instead"))
 
     def acquainted_by(self, now: Micros) -> Micros:
         """From when on nobody waits to hear of shards that were not heard of. Asked when the first log of the node needs a nodeset."""
@@ -162,27 +168,17 @@ class SequencerContext:
         self.epoch_store.use_settings(settings)
         self.releases.use_settings(settings)
 
-    def selector(self, domains: FailureDomains) -> CopysetSelector:
-        """The copyset selector of a nodeset; logs of the same nodeset and domains share one."""
+    def selector(self, domains: FailureDomains) -> CopysetSource:
+        """Who chooses the copysets of a nodeset; logs of the same nodeset and domains share one."""
         key = domains.key
         selector = self._selectors.get(key)
         if selector is None:
             if len(self._selectors) >= _INTERNED_MAX:
                 self._selectors.clear()
-            config = self.config
-            is_near = self._nearness(domains.replication.factors[0][0])
-            selector = self._selectors[key] = CopysetSelector(
-                domains, weight=config.storage_capacity, is_near=is_near, rng=self.rng
-            )
+            here = self.config.nodes.get(self.node)
+            at = None if here is None else here.location
+            selector = self._selectors[key] = self.placement.copysets(domains, at, self.rng)
         return selector
-
-    def _nearness(self, scope: Scope) -> Callable[[ShardId], bool] | None:
-        """Which shards stand in the domain of this node at a scope, by the cluster file: a wish, not a promise. None: the node is not in it."""
-        here = self.config.nodes.get(self.node)
-        if here is None:
-            return None
-        location, domain = self.config.location, here.location.domain(scope, self.node)
-        return lambda shard: (place := location(shard)) is not None and place.domain(scope, node_of(shard)) == domain
 
     def generations(self, interval: EpochInterval) -> Mapping[ShardId, Generation]:
         """The generation of each shard of an interval; equal nodesets share one mapping."""
@@ -207,7 +203,7 @@ class SequencerContext:
             return known[1]
         shards = None
         try:
-            shards = self._shared(select_nodeset(log, self.config, attributes))
+            shards = self._shared(self.placement.select_nodeset(log, attributes))
         except LogDeviceError:
             marks.hit("no_nodeset")
         if len(self._nodesets) >= _NODESETS_MAX:
@@ -237,6 +233,7 @@ class SequencerContext:
         if not set(self.config.metadata_log.nodeset) <= set(config.metadata_log.nodeset):
             self.metadata_moves += 1
         self.config = config
+        self.placement.set_config(config)
         self.placement_version += 1
         self.forget_placement()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.units import Micros
-from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.policy import CopysetSource
 from sequencer.store_availability import StoreAvailability
 
 Copyset = tuple[ShardId, ...]
@@ -30,7 +30,7 @@ class StickyCopyset:
         size: int,
         tried: Copyset | None,
         attributes: LogAttributes,
-        selector: CopysetSelector,
+        selector: CopysetSource,
         availability: StoreAvailability,
         lost: frozenset[ShardId],
         now: Micros,
@@ -68,14 +68,14 @@ class StickyCopyset:
 
 
 def select(
-    selector: CopysetSelector, availability: StoreAvailability, lost: frozenset[ShardId] = frozenset()
+    selector: CopysetSource, availability: StoreAvailability, lost: frozenset[ShardId] = frozenset()
 ) -> Copyset | None:
     """A copyset of available shards; the graylist gives way when there is none without its shards."""
 
     def is_available(shard: ShardId) -> bool:
         return shard not in lost and availability.is_available(shard)
 
-    copyset = selector.select(is_available)
+    copyset = selector.pick(is_available)
     if copyset is None and availability.forgive_slow(selector.nodeset):
-        copyset = selector.select(is_available)
+        copyset = selector.pick(is_available)
     return copyset

@@ -18,7 +18,7 @@ from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.policy import CopysetSource
 from logdevice_py.protocol.messages import StoreFlags
 from sequencer.appender import Appender, AppenderState
 from sequencer.batching import compression_of, is_worth_packing
@@ -152,7 +152,7 @@ class EpochSequencer:
         self._answers = answers
         self._window: SlidingWindow | None = None
         self._sticky: StickyCopyset | None = None
-        self._selector: CopysetSelector | None = None
+        self._selector: CopysetSource | None = None
         self._selector_version = 0
         self.set_attributes(attributes)
 

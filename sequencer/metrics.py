@@ -29,6 +29,10 @@ class SequencerMetrics:
     waves_repeated: int = counter("Waves of STOREs after the first of an entry.", unit="waves")
     stores_timed_out: int = counter("Waves of STOREs that timed out.", unit="waves")
     shards_graylisted: int = counter("Times that a shard was put on the graylist.", unit="times")
+    placement_refusals: int = counter(
+        "Choices of the placement policy, and calls of it, that would not do: the policy weighted chose instead.",
+        unit="choices",
+    )
     activations: int = counter("Activations that got an epoch.", unit="activations")
     activation_failures: int = counter("Requests for an epoch that failed.", unit="requests")
     preemptions: int = counter("Times that another sequencer took a log over.", unit="times")

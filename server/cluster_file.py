@@ -9,6 +9,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.placement.cluster_placement import check_policy
 from logdevice_py.placement.moves import check_moves
 
 log = logging.getLogger("logdevice.node")
@@ -90,6 +91,7 @@ class ClusterFile:
             )
         try:
             check_moves(self.config, config)
+            check_policy(config)
         except LogDeviceError as error:
             raise LogDeviceError(error.status, f"{self.path}: {error.detail}") from None
 

@@ -24,6 +24,7 @@ from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_sh
 from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.placement.cluster_placement import check_policy
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.driver import Driver
@@ -169,6 +170,7 @@ class NodeHost:
         if open_admin is not None:
             self._admin = await open_admin(self)
         settings = NodeSettings.of(config.settings)
+        check_policy(config)
         registrations = {
             shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
             for shard in member.shard_ids()

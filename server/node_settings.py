@@ -11,6 +11,7 @@ from logdevice_py.core.declare import settings_from
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.shell.settings import RuntimeSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
@@ -29,6 +30,7 @@ class NodeSettings:
     log_store: LogStoreSettings
     rebuilding: RebuildingSettings
     log_tree: LogTreeSettings
+    placement: PlacementSettings
     runtime: RuntimeSettings
 
     @classmethod
@@ -58,5 +60,6 @@ class NodeSettings:
             log_store=parse("storage", LogStoreSettings, {k: v for k, v in storage.items() if k in names}),
             rebuilding=parse("rebuilding", RebuildingSettings),
             log_tree=parse("log_tree", LogTreeSettings),
+            placement=parse("placement", PlacementSettings),
             runtime=parse("runtime", RuntimeSettings),
         )

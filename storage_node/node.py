@@ -369,7 +369,7 @@ class StorageNode:
         """A newer cluster file."""
         self._config = config
         if self.rebuilding is not None:
-            self.rebuilding.config = config
+            self.rebuilding.set_config(config)
         for machines in self.shards.values():
             machines.shard.on_config(config)
             if machines.donor is not None:

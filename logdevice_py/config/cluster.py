@@ -37,6 +37,7 @@ SETTINGS_SECTIONS: Final = (
     "admin",
     "rebuilding",
     "log_tree",
+    "placement",
 )
 """Sections of ``[settings]``; the package that owns one declares and parses its settings."""
 
@@ -305,7 +306,17 @@ class ClusterConfig:
     def enabled_storage_nodes(self) -> tuple[NodeConfig, ...]:
         """The nodes whose shards new nodesets may have, ascending."""
         storage = (self.nodes[node] for node in sorted(self.nodes) if self.nodes[node].shard_ids())
-        return tuple(node for node in storage if node.shard_state is not ShardState.DISABLED)
+        return tuple(
+            node
+            for node in storage
+            if node.shard_state is not ShardState.DISABLED and node.location.region not in self.disabled_regions
+        )
+
+    @cached_property
+    def disabled_regions(self) -> frozenset[str]:
+        """The regions whose shards take no new records and are in no new nodeset."""
+        raw = self.settings.get("placement", {}).get("disabled_regions", "")
+        return frozenset(filter(None, map(str.strip, str(raw).split(","))))
 
     @cached_property
     def _sequencers_by_area(self) -> dict[Location, tuple[NodeId, ...]]:
@@ -317,7 +328,11 @@ class ClusterConfig:
 
     @cached_property
     def _writable_shards(self) -> tuple[ShardId, ...]:
-        writable = (node for node in self.nodes.values() if node.shard_state is ShardState.READ_WRITE)
+        writable = (
+            node
+            for node in self.nodes.values()
+            if node.shard_state is ShardState.READ_WRITE and node.location.region not in self.disabled_regions
+        )
         return tuple(sorted({shard for node in writable for shard in node.shard_ids()} - self.excluded))
 
     @cached_property

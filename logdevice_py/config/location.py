@@ -59,6 +59,11 @@ class Location:
             del labels[0]
         return ".".join(labels)
 
+    @property
+    def region(self) -> str:
+        """The first label; "" where nothing is known."""
+        return self.labels[0]
+
     def domain(self, scope: Scope, node: NodeId) -> str:
         """A label of the domain at `scope`, unique in the cluster: it spells out all larger domains.
 

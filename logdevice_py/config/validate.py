@@ -37,6 +37,7 @@ def validate_cluster(config: ClusterConfig) -> None:
             f'logs."{config.logs.groups[-1].path}".ids',
             f"ids from {TREE_LOG_ID_MIN} on are given by the log tree, which [settings.log_tree] enables: choose lower ones",
         )
+    _check_disabled_regions(config)
     nodeset = config.metadata_log.nodeset
     if len(nodeset) > NODESET_SIZE_MAX:
         raise invalid(
@@ -55,6 +56,25 @@ def validate_cluster(config: ClusterConfig) -> None:
                 f'logs."{group.path}".nodeset_size',
                 f"found {group.attributes.nodeset_size}, the log keeps {replication.copies} copies of a record",
             )
+
+
+def _check_disabled_regions(config: ClusterConfig) -> None:
+    """Whoever takes a region out of use wants appends to go on in the others."""
+    disabled, where = config.disabled_regions, "settings.placement.disabled_regions"
+    if not disabled:
+        return
+    regions = {config.nodes[node_of(shard)].location.region for shard in config.storage_shards()}
+    unknown = sorted(disabled - regions)
+    if unknown:
+        known = ", ".join(sorted(filter(None, regions))) or "none: no location begins with a region"
+        raise invalid(where, f"no storage stands in a region {unknown[0]!r}; there are {known}")
+
+    def enabled(shards: Iterable[ShardId]) -> list[ShardId]:
+        return [shard for shard in shards if config.nodes[node_of(shard)].location.region not in disabled]
+
+    check_replication(where, config, config.metadata_log.replication, enabled(config.metadata_log.nodeset))
+    for replication in {group.attributes.replication: None for group in config.logs.groups}:
+        check_replication(where, config, replication, enabled(config.storage_shards()))
 
 
 def check_replication(

@@ -124,7 +124,7 @@ class CopysetSelector:
                     self._weights[shard] *= _LOCAL_PREFERENCE
         self._lines: dict[int, _Line | None] = {}
 
-    def select(self, available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
+    def pick(self, available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
         """A copyset of available shards, in random order; None exactly when they cannot satisfy the property."""
         mask, bit = 0, 1
         for shard in self.nodeset:
@@ -147,13 +147,13 @@ class CopysetSelector:
         self._rng.shuffle(added)
         return tuple(added)
 
-    def augment(self, existing: Sequence[ShardId], available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
-        """`existing`, then as few available shards as make the whole satisfy the property; None when they cannot.
+    def replace(self, kept: Sequence[ShardId], available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
+        """`kept`, then as few available shards as make the whole satisfy the property; None when they cannot.
 
-        Shards of `existing` count whether they are available or not. Those outside the nodeset do not count: nobody asks them when it is to be
+        Shards of `kept` count whether they are available or not. Those outside the nodeset do not count: nobody asks them when it is to be
         proven that there is no entry.
         """
-        kept = list(dict.fromkeys(existing))
+        kept = list(dict.fromkeys(kept))
         added = self._extend(kept, [shard for shard in self.nodeset if shard not in kept and available(shard)])
         return None if added is None else (*kept, *added)
 

@@ -25,6 +25,7 @@ from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import labelled_scopes
+from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.transport import Transport
@@ -63,6 +64,7 @@ SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
     ("settings.admin", "", "Admin API", AdminSettings),
     ("settings.rebuilding", "", "Rebuilding", RebuildingSettings),
     ("settings.log_tree", "", "Log tree", LogTreeSettings),
+    ("settings.placement", "", "Placement", PlacementSettings),
 ]
 """Section of the cluster file, prefix of the names in it, title, declaration."""
 

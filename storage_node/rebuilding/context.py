@@ -17,8 +17,8 @@ from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSetting
 from logdevice_py.membership.cluster_view import ClusterView, metadata_logs_writable
 from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval
 from logdevice_py.metadata.wanted_placement import WantedPlacement
+from logdevice_py.placement.cluster_placement import ClusterPlacement
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.placement.nodeset import select_nodeset
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from logdevice_py.protocol.requests import Requests
 from storage_node.epochs.purge import StartHistoryReader
@@ -107,6 +107,7 @@ class DonorContext:
         "cluster",
         "config",
         "metrics",
+        "placement",
         "pressure",
         "requests",
         "rng",
@@ -130,6 +131,7 @@ class DonorContext:
         ask_sequencer: AskSequencer,
     ) -> None:
         self.config = config
+        self.placement: Final = ClusterPlacement(config)
         self.settings: Final = settings
         self.metrics: Final = metrics
         self.timers: Final = timers
@@ -140,6 +142,11 @@ class DonorContext:
         self.pressure: Final = AppendPressure()
         self.requests: Final = RebuildRequests(out, requests, settings, self.pressure)
         self.set = RebuildingSet()
+
+    def set_config(self, config: ClusterConfig) -> None:
+        """There is another version of the cluster's configuration."""
+        self.config = config
+        self.placement.set_config(config)
 
     def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildMode]:
         """The shards of a nodeset that are lost or being emptied, in the generation that the epochs list: which of both."""
@@ -165,7 +172,7 @@ class DonorContext:
         if attributes is None or len(history) >= HISTORY_MAX or not metadata_logs_writable(config, self.cluster):
             return False
         try:
-            shards = select_nodeset(log, config, attributes)
+            shards = self.placement.select_nodeset(log, attributes)
         except LogDeviceError:
             return False
         placement = WantedPlacement.of(shards, attributes.replication, config, self.cluster.generation)

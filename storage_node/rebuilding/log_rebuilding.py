@@ -16,7 +16,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.policy import CopysetSource
 from storage_node.epochs.purge import HistoryReader
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
@@ -105,7 +105,7 @@ class LogRebuilding:
         self._ranges: list[_Range] = []
         self._last = Epoch(0)
         self._position = Lsn(0)
-        self._selector: CopysetSelector | None = None
+        self._selector: CopysetSource | None = None
         self._avoided: dict[ShardId, tuple[Micros, Status]] = {}
         """Shards that did not store what they should: until when they are left alone, and what they said."""
         self._targets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
@@ -253,12 +253,8 @@ class LogRebuilding:
                 return
             hit("rebuilding_dirty_range")
             self.flags |= DonorFlags.UNPLACED
-        config = self._context.config
-        self._selector = CopysetSelector(
-            interval.domains(config.location),
-            weight=config.storage_capacity,
-            rng=self._context.rng,
-        )
+        context = self._context
+        self._selector = context.placement.copysets(interval.domains(context.config.location), None, context.rng)
         self._targets = {}
         self._position = compose_lsn(at.first, 1)
         self._pauses, self._tries = self._new_pauses(), 0
@@ -375,7 +371,7 @@ class LogRebuilding:
         added = self._targets.get(kept)
         if added is None or any(shard in self._avoided for shard in added):
             assert self._selector is not None
-            chosen = self._selector.augment(
+            chosen = self._selector.replace(
                 kept,
                 lambda shard: (
                     shard not in self._ranges[0].affected

@@ -62,6 +62,6 @@ def test_every_subset_of_every_small_cluster(text: str) -> None:
                 assert (result is FMajority.COMPLETE) == (len(subset) == nodes)
                 possible = any(copyset <= subset for copyset in copysets)
                 assert domains.can_replicate(subset) == possible
-                chosen = selector.select(subset.__contains__)
+                chosen = selector.pick(subset.__contains__)
                 assert (chosen is not None) == possible
                 assert chosen is None or (frozenset(chosen) in copysets and frozenset(chosen) <= subset)

@@ -17,8 +17,7 @@ from logdevice_py.core.ids import LogId, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
-from logdevice_py.placement.nodeset import select_nodeset
-from tests.unit.logdevice_py.placement.clusters import attributes, cluster
+from tests.unit.logdevice_py.placement.clusters import attributes, cluster, select_nodeset
 
 SCOPES = [Scope.NODE, Scope.RACK, Scope.ROW, Scope.REGION]
 
@@ -194,7 +193,7 @@ def test_a_copyset_is_found_exactly_when_there_is_one_and_satisfies_the_property
     selector = selector_of(cluster, data)
     exists = any(True for _ in cluster.copysets(available))
     for _ in range(12):
-        copyset = selector.select(available.__contains__)
+        copyset = selector.pick(available.__contains__)
         assert (copyset is not None) == exists
         if copyset is not None:
             assert len(copyset) == len(set(copyset)) == cluster.replication.copies
@@ -208,7 +207,7 @@ def test_augmenting_adds_as_few_shards_as_make_the_property_hold(
 ) -> None:
     cluster, available = case
     existing = data.draw(st.lists(st.sampled_from(cluster.nodeset), unique=True))
-    whole = selector_of(cluster, data).augment(existing, available.__contains__)
+    whole = selector_of(cluster, data).replace(existing, available.__contains__)
     candidates = sorted(available - set(existing))
     needed = next(
         (

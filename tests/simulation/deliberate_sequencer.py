@@ -104,7 +104,7 @@ def epoch_given_twice(original: Change) -> Change:
     return take
 
 
-@deliberate("copysets have enough copies, wherever they are", (CopysetSelector, "select"))
+@deliberate("copysets have enough copies, wherever they are", (CopysetSelector, "pick"))
 def racks_ignored(original: Change) -> Change:
     def select(self: CopysetSelector, available: Callable[[ShardId], bool]) -> Any:
         usable = [shard for shard in self.nodeset if available(shard)]
@@ -114,7 +114,7 @@ def racks_ignored(original: Change) -> Change:
     return select
 
 
-@deliberate("copysets are one shard short", (CopysetSelector, "select"))
+@deliberate("copysets are one shard short", (CopysetSelector, "pick"))
 def copyset_one_short(original: Change) -> Change:
     def select(self: CopysetSelector, available: Callable[[ShardId], bool]) -> Any:
         chosen = original(self, available)

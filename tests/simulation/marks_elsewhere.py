@@ -196,6 +196,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "tests/unit/client/append/test_append_request.py::TestRedirects"
         "::test_nodes_that_send_an_append_around_for_ever_are_left_alone_for_a_while",
     ),
+    "placement_policy_refused": (
+        "no profile of the swarm has a policy of somebody else's",
+        f"{_PLACEMENT}/test_cluster_placement.py::test_a_nodeset_that_would_not_do_is_refused_and_weighted_chooses",
+    ),
     "copyset_chosen_domain_by_domain": (
         _NODESETS,
         f"{_PLACEMENT}/test_copyset.py::test_a_property_that_throws_hardly_ever_meet_is_met_all_the_same",

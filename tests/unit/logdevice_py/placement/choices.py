@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig, ShardState
-from logdevice_py.config.location import Location, Scope
+from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogAttributes
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of
-from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.cluster_placement import ClusterPlacement
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.nodeset import select_nodeset
 from tests.unit.logdevice_py.placement.clusters import attributes, cluster
 
 RECORDED: Final = Path(__file__).with_name("choices.txt")
@@ -49,36 +48,32 @@ def choices() -> Iterator[str]:
     """A line for each nodeset, and for the copysets of a log: the first ones, and a hash of all."""
     for name, config, wanted in cases():
         yield f"# {name}: {wanted.replication}"
+        placement = ClusterPlacement(config)
         for log in range(1, LOGS + 1):
-            nodeset = select_nodeset(LogId(log), config, wanted)
+            nodeset = placement.select_nodeset(LogId(log), wanted)
             yield f"log {log} nodeset {' '.join(str(node_of(shard)) for shard in nodeset)}"
             if log <= 6:
                 here = config.nodes[NodeId(log % 3)] if log % 2 else None
-                yield f"log {log} copysets {_copysets(config, wanted, nodeset, None if here is None else here.location)}"
+                yield f"log {log} copysets {_copysets(placement, config, wanted, nodeset, None if here is None else here.location)}"
 
 
-def _copysets(config: ClusterConfig, wanted: LogAttributes, nodeset: tuple[ShardId, ...], near: Location | None) -> str:
-    scope = wanted.replication.factors[0][0]
+def _copysets(
+    placement: ClusterPlacement,
+    config: ClusterConfig,
+    wanted: LogAttributes,
+    nodeset: tuple[ShardId, ...],
+    near: Location | None,
+) -> str:
     domains = FailureDomains.by_file(nodeset, wanted.replication, config.location)
-    source = CopysetSelector(
-        domains,
-        weight=config.storage_capacity,
-        is_near=None if near is None else lambda shard: _domain(config.location(shard), scope) == _domain(near, scope),
-        rng=random.Random(len(nodeset)),
-    )
+    source = placement.copysets(domains, near, random.Random(len(nodeset)))
     drawn = []
     for turn in range(COPYSETS):
         away = nodeset[turn % len(nodeset)] if turn % 4 == 3 else None
-        drawn.append(source.select(lambda shard, away=away: shard != away))  # type: ignore[misc]
+        drawn.append(source.pick(lambda shard, away=away: shard != away))  # type: ignore[misc]
     kept = [copyset[:1] for copyset in drawn[:10] if copyset is not None]
-    drawn += [source.augment(each, lambda shard: shard != nodeset[0]) for each in kept]
+    drawn += [source.replace(each, lambda shard: shard != nodeset[0]) for each in kept]
     told = ["-" if copyset is None else ",".join(map(format_shard, copyset)) for copyset in drawn]
     return f"{' '.join(told[:4])} {hashlib.sha256(' '.join(told).encode()).hexdigest()[:16]}"
-
-
-def _domain(place: Location | None, scope: Scope) -> str:
-    assert place is not None
-    return place.domain(scope, NodeId(0))
 
 
 if __name__ == "__main__":

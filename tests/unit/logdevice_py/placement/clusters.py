@@ -9,7 +9,8 @@ from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeCo
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogAttributes, LogTree
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import LogId, NodeId, ShardId
+from logdevice_py.placement.cluster_placement import ClusterPlacement
 
 
 def attributes(replicate: str, **overrides: Any) -> LogAttributes:
@@ -39,3 +40,8 @@ def cluster(
         metadata_log=MetadataLogConfig(default_metadata_nodeset(configs), replication),
         epoch_store="memory:",
     )
+
+
+def select_nodeset(log: LogId, config: ClusterConfig, wanted: LogAttributes) -> tuple[ShardId, ...]:
+    """The nodeset that nodes with this cluster file give new epochs of the log."""
+    return ClusterPlacement(config).select_nodeset(log, wanted)

@@ -9,8 +9,7 @@ from logdevice_py.config.cluster import Roles, ShardState
 from logdevice_py.core.ids import LogId, NodeId, metadata_log_of, node_of, shard_id
 from logdevice_py.core.marks import HITS
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.placement.nodeset import select_nodeset
-from tests.unit.logdevice_py.placement.clusters import attributes, cluster
+from tests.unit.logdevice_py.placement.clusters import attributes, cluster, select_nodeset
 
 LOGS = [LogId(log) for log in range(1, 401)]
 RACKS = [f"rack{index % 5}" for index in range(40)]
@@ -180,7 +179,7 @@ def test_where_all_shards_are_wanted_the_quick_way_finds_what_the_long_one_does(
     ]
     asked = [attributes("node:2"), attributes("node:2", nodeset_size=3), attributes("node:2", nodeset_size=5)]
     quick = [select_nodeset(LogId(log), config, each) for config in configs for each in asked for log in (1, 2, 99)]
-    monkeypatch.setattr("logdevice_py.placement.nodeset._whole", lambda config, target: ())
+    monkeypatch.setattr("logdevice_py.placement.nodeset._whole", lambda topology, size: ())
     assert quick == [
         select_nodeset(LogId(log), config, each) for config in configs for each in asked for log in (1, 2, 99)
     ]

@@ -1,0 +1,33 @@
+"""Settings of placement, the same for all nodes of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementSettings:
+    """Section ``[settings.placement]`` of the cluster file."""
+
+    policy: str = setting(
+        "weighted",
+        unit="text",
+        doc='Who chooses nodesets and copysets: "weighted", "rack-aware", "region-aware", or a class of your own as "module:Class", '
+        "which all nodes must have.",
+    )
+    policy_options: str = setting("", unit="text", doc="What a policy of your own makes of it; the others ignore it.")
+    min_racks: int = setting(
+        2,
+        unit="racks",
+        lo=1,
+        hi=127,
+        doc="In how many racks the copies of a record should be at least by the policies rack-aware and region-aware, where so many are available. "
+        "What must never be broken belongs into `replicate`.",
+    )
+    disabled_regions: str = setting(
+        "",
+        unit="text",
+        doc="Regions that take no new records and are in no new nodeset, separated by commas. What they have is read as before.",
+    )
