@@ -16,12 +16,16 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.policies import Weighted
+from logdevice_py.placement.policies import RackAware, RegionAware, Weighted
 from logdevice_py.placement.policy import CopysetSource, PlacementPolicy
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
 
-BUILT_IN: Final[Mapping[str, Callable[[PlacementSettings], PlacementPolicy]]] = {"weighted": Weighted}
+BUILT_IN: Final[Mapping[str, Callable[[PlacementSettings], PlacementPolicy]]] = {
+    "weighted": Weighted,
+    "rack-aware": RackAware,
+    "region-aware": RegionAware,
+}
 """The policies by the names that the configuration knows them by."""
 Told = Callable[[str], None]
 

@@ -10,7 +10,9 @@ domain after domain.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from logdevice_py.config.location import Scope
@@ -28,15 +30,32 @@ _NEGLIGIBLE: Final = 1e-9
 _LOCAL_PREFERENCE: Final = 1e6
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A kind of domains that copies are spread over.
+
+    Attributes:
+        domains: the domain of each shard, by any name.
+        limit: how many copies one domain may have at most; infinite: as many as it has shards.
+        equal: domains get equal shares, whatever the weights of their shards.
+    """
+
+    domains: Mapping[ShardId, Hashable]
+    limit: float = inf
+    equal: bool = False
+
+
 class _Domain:
     """A domain of the available shards; one shard is a domain without parts."""
 
     __slots__ = ("limit", "parts", "shard", "share", "weight")
 
-    def __init__(self, parts: list[_Domain], limit: float, *, shard: ShardId | None = None, weight: float = 0.0):
+    def __init__(
+        self, parts: list[_Domain], limit: float, *, shard: ShardId | None = None, weight: float | None = None
+    ):
         self.parts = parts
         self.shard = shard
-        self.weight: float = weight or sum(part.weight for part in parts)
+        self.weight: float = weight if weight is not None else sum(part.weight for part in parts)
         self.limit: float = min(limit, sum(part.limit for part in parts)) if parts else limit
         self.share = 0.0
 
@@ -93,6 +112,15 @@ class _Line:
             self._ends.append(end)
 
 
+def property_levels(domains: FailureDomains) -> list[Level]:
+    """A level for each scope of the replication property; each of the other domains that the scope asks for must be left a copy."""
+    labels, copies = domains.by_shard, domains.replication.copies
+    return [
+        Level({shard: names[index] for shard, names in labels.items()}, float(copies - factor + 1))
+        for index, (_, factor) in enumerate(domains.replication.factors)
+    ]
+
+
 class CopysetSelector:
     """Chooses copysets within one nodeset.
 
@@ -101,6 +129,8 @@ class CopysetSelector:
         weight: how many of the records a shard should get relative to the others; one of weight 0 is chosen only when there is no other way.
         is_near: where copies beyond what other domains must hold should be, such as near the sequencer; None spreads them, and so does a property of
             nodes alone.
+        levels: over what copies are spread, large to small, such that domains of a level lie within domains of the one before; None: over the scopes
+            of the replication property.
         rng: where the choices come from.
     """
 
@@ -110,6 +140,7 @@ class CopysetSelector:
         *,
         weight: Callable[[ShardId], float],
         is_near: Callable[[ShardId], bool] | None = None,
+        levels: Sequence[Level] | None = None,
         rng: Rng,
     ) -> None:
         self.nodeset = domains.shards
@@ -122,6 +153,7 @@ class CopysetSelector:
             for shard in self.nodeset:
                 if is_near(shard):
                     self._weights[shard] *= _LOCAL_PREFERENCE
+        self._levels = property_levels(domains) if levels is None else levels
         self._lines: dict[int, _Line | None] = {}
 
     def pick(self, available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
@@ -190,17 +222,17 @@ class CopysetSelector:
         return line
 
     def _tree(self, shards: list[ShardId]) -> _Domain:
-        factors, copies = self.replication.factors, self.replication.copies
+        levels, copies = self._levels, self.replication.copies
 
-        def grow(members: list[ShardId], level: int) -> list[_Domain]:
-            if level == len(factors):
+        def grow(members: list[ShardId], index: int) -> list[_Domain]:
+            if index == len(levels):
                 return [_Domain([], 1.0, shard=shard, weight=self._weights[shard]) for shard in members]
-            by_label: dict[int, list[ShardId]] = {}
+            level = levels[index]
+            groups: dict[Hashable, list[ShardId]] = {}
             for shard in members:
-                by_label.setdefault(self._labels[shard][level], []).append(shard)
-            # Each of the other domains that the scope asks for must be left a copy.
-            limit = float(copies - factors[level][1] + 1)
-            return [_Domain(grow(group, level + 1), limit) for group in by_label.values()]
+                groups.setdefault(level.domains[shard], []).append(shard)
+            weight = 1.0 if level.equal else None
+            return [_Domain(grow(group, index + 1), level.limit, weight=weight) for group in groups.values()]
 
         root = _Domain(grow(shards, 0), float(copies))
         root.give(float(copies))

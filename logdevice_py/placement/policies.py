@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.location import Location, Scope
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.machine import Rng
-from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.copyset import CopysetSelector, Level, property_levels
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.nodeset import Spread, select_nodeset
 from logdevice_py.placement.policy import CopysetSource
@@ -54,3 +56,108 @@ class Weighted:
             return None
         location, domain = self.topology.location, at.domain(scope, _SOMEBODY)
         return lambda shard: (place := location(shard)) is not None and place.domain(scope, _SOMEBODY) == domain
+
+
+class RackAware(Weighted):
+    """As `weighted`, and copies lie in `min_racks` racks or more where so many are available, although the replication property does not ask for it."""
+
+    def select_nodeset(self, log: LogId, attributes: LogAttributes) -> tuple[ShardId, ...] | None:
+        """See `PlacementPolicy`."""
+        wished = self.wished(attributes.replication)
+        nodeset = self._nodeset(log, wished, attributes)
+        if nodeset is None and wished != attributes.replication:
+            return self._nodeset(log, attributes.replication, attributes)
+        return nodeset
+
+    def copysets(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSource:
+        """See `PlacementPolicy`."""
+        wished = self.wished(domains.replication)
+        plain = self._selector(domains, at, rng)
+        if wished == domains.replication:
+            return plain
+        strict = FailureDomains.by_file(domains.shards, wished, self.topology.location)
+        return _Preferred(self._selector(strict, at, rng), plain)
+
+    def wished(self, replication: ReplicationProperty) -> ReplicationProperty:
+        """The replication property with as many racks as copies should be in."""
+        racks = min(self.settings.min_racks, replication.copies)
+        asked = max((factor for scope, factor in replication.factors if scope >= Scope.RACK), default=1)
+        if racks <= asked:
+            return replication
+        return ReplicationProperty.of({**dict(replication.factors), Scope.RACK: racks})
+
+    def _nodeset(
+        self, log: LogId, replication: ReplicationProperty, attributes: LogAttributes
+    ) -> tuple[ShardId, ...] | None:
+        return select_nodeset(log, self.topology, replication, Spread.of(replication, attributes.nodeset_size))
+
+    def _selector(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSelector:
+        is_near = self._nearness(domains.replication.factors[0][0], at)
+        return CopysetSelector(domains, weight=self.topology.capacity, is_near=is_near, rng=rng)
+
+
+class RegionAware(RackAware):
+    """Nodesets and copies are spread equally over regions, whatever their sizes, and within each region as by `rack-aware`.
+
+    Regions get as many copies each, or one more or less, as long as each has that many shards; where the sequencer stands does not matter.
+    """
+
+    def _nodeset(
+        self, log: LogId, replication: ReplicationProperty, attributes: LogAttributes
+    ) -> tuple[ShardId, ...] | None:
+        regions = {
+            node.location.region for node in self.topology.nodes if self.topology.writable.intersection(node.shards)
+        }
+        copies, factors = replication.copies, dict(replication.factors)
+        # what a region has to take when another one is lost
+        per_region = min(-(-copies // max(1, len(regions) - 1)), copies - factors.get(Scope.REGION, 1) + 1)
+        scopes = sorted({*factors, Scope.REGION, Scope.RACK} - {Scope.NODE}, reverse=True)
+        size = Spread.of(replication, attributes.nodeset_size).size
+        return select_nodeset(log, self.topology, replication, Spread(tuple(scopes), per_region, size))
+
+    def _selector(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSelector:
+        of_property = dict(
+            zip([scope for scope, _ in domains.replication.factors], property_levels(domains), strict=True)
+        )
+        levels = []
+        for scope in sorted({*of_property, Scope.REGION, Scope.RACK}, reverse=True):
+            level = of_property.get(scope) or Level({shard: self._domain(shard, scope) for shard in domains.shards})
+            levels.append(replace(level, equal=scope is Scope.REGION))
+        return CopysetSelector(domains, weight=self.topology.capacity, levels=levels, rng=rng)
+
+    def _domain(self, shard: ShardId, scope: Scope) -> str:
+        location = self.topology.location(shard)
+        return "?" if location is None else location.domain(scope, _SOMEBODY)
+
+
+class _Preferred:
+    """Copysets that satisfy more than the replication property where they can, and only that where they cannot."""
+
+    __slots__ = ("_plain", "_strict")
+
+    def __init__(self, strict: CopysetSelector, plain: CopysetSelector) -> None:
+        self._strict = strict
+        self._plain = plain
+
+    @property
+    def nodeset(self) -> tuple[ShardId, ...]:
+        """As `CopysetSource`."""
+        return self._plain.nodeset
+
+    def pick(self, available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
+        """As `CopysetSource`."""
+        chosen = self._strict.pick(available)
+        # the wish goes by where nodes stand today, the property by where they stood when the epoch began
+        if chosen is not None and self._plain.satisfied_by(chosen):
+            return chosen
+        return self._plain.pick(available)
+
+    def replace(self, kept: Sequence[ShardId], available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
+        """As `CopysetSource`."""
+        plain = self._plain.replace(kept, available)
+        if plain is None or len(plain) == len(kept):
+            return plain
+        chosen = self._strict.replace(kept, available)
+        if chosen is not None and len(chosen) == len(plain) and self._plain.satisfied_by(chosen):
+            return chosen
+        return plain

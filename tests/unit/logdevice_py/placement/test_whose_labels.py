@@ -13,6 +13,7 @@ BY_FILE = {
     "logdevice_py/membership/cluster_view.py": "metadata logs",
     "logdevice_py/metadata/history.py": "metadata logs",
     "logdevice_py/placement/cluster_placement.py": "nodesets to come",
+    "logdevice_py/placement/policies.py": "wishes beyond the property",
     "logdevice_py/placement/moves.py": "metadata logs",
     "logdevice_py/placement/nodeset.py": "nodesets to come",
     "sequencer/metadata_log.py": "metadata logs",
