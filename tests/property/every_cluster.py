@@ -1,0 +1,203 @@
+"""``python -m tests.property.every_cluster``: what placement promises, checked for every small cluster, every property that fits, and every set of shards.
+
+For each cluster of up to `--shards` shards in up to four regions, and of up to `--racked` shards in racks of up to four regions, with every property over
+its scopes that fits:
+
+1. no set of shards can both replicate and be complementary to an f-majority;
+2. a set can replicate exactly when it lies in as many regions, racks and nodes as promised, so that every acknowledged set does;
+3. with any subset of the regions alive each policy picks a copyset of living shards that keeps the promise, or none when there is none.
+
+Shards of one rack are alike, and clusters that differ only in the names of regions and racks are, so one set stands for all that have as many shards in each
+rack; which shards it has is drawn at random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain, combinations_with_replacement, product
+from math import comb, prod
+from typing import Final, TypeAlias
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Scope
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import NodeId, ShardId, shard_id
+from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.policies import RackAware, RegionAware, Weighted
+from logdevice_py.placement.settings import PlacementSettings
+from logdevice_py.placement.topology import Topology
+from tests.unit.logdevice_py.placement.clusters import cluster
+
+Racks: TypeAlias = tuple[int, ...]
+"""How many shards each rack of a region has, the largest first."""
+Shape: TypeAlias = tuple[Racks, ...]
+"""The regions of a cluster."""
+REGIONS_MAX: Final = 4
+_PICKS: Final = 2
+_POLICIES: Final = (Weighted, RackAware, RegionAware)
+
+
+@dataclass(slots=True)
+class Checked:
+    """How much was checked, and what was wrong."""
+
+    clusters: int = 0
+    properties: int = 0
+    """Pairs of a cluster and a property that fits."""
+    classes: int = 0
+    """Sets that were looked at: one of all that are alike."""
+    sets: int = 0
+    """Sets that these stand for."""
+    picks: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.clusters:,} clusters, {self.properties:,} times a property: {self.classes:,} sets of shards, which stand for {self.sets:,}, and "
+            f"{self.picks:,} picks: {len(self.wrong)} wrong"
+        )
+
+
+@cache
+def partitions(total: int, parts: int, largest: int | None = None) -> tuple[Racks, ...]:
+    """Every way to write a number as a sum of up to so many, the largest first."""
+    if total == 0:
+        return ((),)
+    if parts == 0:
+        return ()
+    return tuple(
+        (first, *rest)
+        for first in range(min(total, largest or total), 0, -1)
+        for rest in partitions(total - first, parts - 1, first)
+    )
+
+
+def shapes(shards: int, *, racked: bool) -> Iterator[Shape]:
+    """The clusters of so many shards in up to four regions; without racks each region is one."""
+    for sizes in partitions(shards, REGIONS_MAX):
+        if not racked:
+            yield tuple((size,) for size in sizes)
+            continue
+        counts = [(size, sizes.count(size)) for size in dict.fromkeys(sizes)]
+        for chosen in product(
+            *(combinations_with_replacement(partitions(size, size), count) for size, count in counts)
+        ):
+            shape = tuple(chain(*chosen))
+            if any(len(racks) > 1 for racks in shape):
+                yield shape
+
+
+def properties(shape: Shape) -> Iterator[ReplicationProperty]:
+    """All that a cluster can satisfy, each once."""
+    regions, racks, shards = len(shape), sum(map(len, shape)), sum(map(sum, shape))
+    racked = racks > regions
+    for region in range(1, regions + 1):
+        for rack in range(region, racks + 1) if racked else (region,):
+            for node in range(rack, shards + 1):
+                scopes = {Scope.REGION: region, Scope.RACK: rack, Scope.NODE: node}
+                yield ReplicationProperty.of(
+                    {scope: factor for scope, factor in scopes.items() if factor > 1} or {Scope.NODE: 1}
+                )
+
+
+def built(shape: Shape) -> tuple[ClusterConfig, list[list[ShardId]], list[int]]:
+    """A cluster of that shape, the shards of each rack, and its region."""
+    places, racks, of = [], [], []
+    for region, sizes in enumerate(shape):
+        for rack, size in enumerate(sizes):
+            racks.append([shard_id(NodeId(len(places) + index)) for index in range(size)])
+            of.append(region)
+            places += [f"r{region}.d.c.r.k{rack}"] * size
+    return cluster(places), racks, of
+
+
+def check(shape: Shape, checked: Checked, rng: random.Random) -> None:
+    """All properties of one cluster."""
+    config, racks, region_of = built(shape)
+    shards = config.storage_shards()
+    checked.clusters += 1
+    classes = []
+    for counts in product(*(range(len(rack) + 1) for rack in racks)):
+        chosen = frozenset(chain(*(rng.sample(rack, count) for rack, count in zip(racks, counts, strict=True))))
+        regions = len({region_of[index] for index, count in enumerate(counts) if count})
+        alike = prod(comb(len(rack), count) for rack, count in zip(racks, counts, strict=True))
+        spans = {Scope.REGION: regions, Scope.RACK: sum(map(bool, counts)), Scope.NODE: len(chosen)}
+        classes.append((chosen, frozenset(shards) - chosen, spans, alike))
+    alive = [
+        frozenset(chain(*(rack for index, rack in enumerate(racks) if up >> region_of[index] & 1)))
+        for up in range(1 << len(shape))
+    ]
+    topology = Topology.of(config)
+    policies = [policy(PlacementSettings()) for policy in _POLICIES]
+    for policy in policies:
+        policy.on_cluster_changed(topology)
+    for replication in properties(shape):
+        checked.properties += 1
+        domains = FailureDomains.by_file(shards, replication, config.location)
+        for chosen, others, spans, alike in classes:
+            checked.classes += 1
+            checked.sets += alike
+            promised = all(spans[scope] >= factor for scope, factor in replication.factors)
+            able = domains.can_replicate(chosen)
+            if able != promised:
+                checked.wrong.append(f"{shape} {replication}: {sorted(chosen)} {able=} {promised=}")
+            if able and domains.f_majority(others).is_authoritative:
+                checked.wrong.append(f"{shape} {replication}: {sorted(chosen)} can replicate beside an f-majority")
+        for policy in policies:
+            source = policy.copysets(domains, config.location(shards[0]), rng)
+            for living in alive:
+                possible = domains.can_replicate(living)
+                for _ in range(_PICKS if possible else 1):
+                    checked.picks += 1
+                    copyset = source.pick(living.__contains__)
+                    if (copyset is not None) != possible or (
+                        copyset is not None and not _kept(domains, copyset, living)
+                    ):
+                        checked.wrong.append(
+                            f"{shape} {replication}: {type(policy).__name__} picks {copyset} of {sorted(living)}"
+                        )
+
+
+def _kept(domains: FailureDomains, copyset: Sequence[ShardId], living: frozenset[ShardId]) -> bool:
+    return (
+        len(set(copyset)) == len(copyset) == domains.replication.copies
+        and set(copyset) <= living
+        and domains.can_replicate(copyset)
+    )
+
+
+def check_all(shards: int, racked: int) -> Checked:
+    """Every cluster up to these sizes."""
+    checked, rng = Checked(), random.Random(16)
+    for size in range(1, max(shards, racked) + 1):
+        if size <= shards:
+            for shape in shapes(size, racked=False):
+                check(shape, checked, rng)
+        if size <= racked:
+            for shape in shapes(size, racked=True):
+                check(shape, checked, rng)
+        if sys.stdout.isatty():
+            print(f"up to {size} shards: {checked}", flush=True)
+    return checked
+
+
+def main() -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(description="Check what placement promises on every small cluster.")
+    parser.add_argument("--shards", type=int, default=16, help="largest cluster without racks")
+    parser.add_argument("--racked", type=int, default=9, help="largest cluster with racks in its regions")
+    args = parser.parse_args()
+    checked = check_all(args.shards, args.racked)
+    print(checked)
+    for text in checked.wrong[:20]:
+        print(text, file=sys.stderr)
+    return 1 if checked.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
