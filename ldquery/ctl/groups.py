@@ -110,12 +110,21 @@ def _locked(path: Path) -> Iterator[TextIO]:
 
 def _write(path: Path, change: Change, arguments: argparse.Namespace) -> ClusterConfig:
     """Change the file; what it says then."""
+
+    def edited(text: str) -> str:
+        edit = LogTreeEdit(text)
+        change(edit, arguments)
+        return edit.finish()
+
+    return rewrite(path, edited)
+
+
+def rewrite(path: Path, edited: Callable[[str], str]) -> ClusterConfig:
+    """Replace the cluster file by another version of it, while no other ldctl does; what it says then."""
     path = path.resolve()
     with _locked(path) as file:
         try:
-            edit = LogTreeEdit(file.read())
-            change(edit, arguments)
-            text = edit.finish()
+            text = edited(file.read())
         except UnicodeDecodeError as error:
             raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: no text in UTF-8: {error}") from None
         except LogDeviceError as error:

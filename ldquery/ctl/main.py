@@ -9,6 +9,7 @@ from typing import Any
 from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
+from ldquery.ctl.locations import VERBS as LOCATION_VERBS
 from ldquery.ctl.log_table import VERBS as TABLE_VERBS
 from ldquery.ctl.log_tree import VERBS as TREE_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
@@ -19,6 +20,7 @@ from ldquery.ctl.verb import PROGRAM, Verb
 
 VERBS: tuple[Verb, ...] = (
     *NODE_VERBS,
+    *LOCATION_VERBS,
     *LOG_VERBS,
     *TABLE_VERBS,
     *SEGMENT_VERBS,

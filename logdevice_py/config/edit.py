@@ -1,4 +1,4 @@
-"""Changes of a cluster file's log tree, as edits of its text: comments and the order of things stay, whatever the tables look like.
+"""Changes of a cluster file's log tree and of the locations of its nodes, as edits of its text: comments and the order of things stay, whatever the tables look like.
 
 Every edit is checked by reading the new text: it must say what was wanted and nothing else. So a file whose edit goes wrong is refused,
 never damaged.
@@ -15,11 +15,13 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Comment, InlineTable, Item, Key, Null, Table, Whitespace
 
 from logdevice_py.config.attributes import ATTRIBUTES, attribute_key, parse_attribute, render_attribute
+from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.table import invalid
 from logdevice_py.config.validate import validate_cluster
 from logdevice_py.core.declare import written_value
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.suggestion import suggestion
 
@@ -51,6 +53,29 @@ def attribute(name: str) -> str:
             f"{name}: no such attribute{suggestion(name, [key.removesuffix('_us') for key in ATTRIBUTES])}"
         )
     return key
+
+
+def with_locations(text: str, locations: Mapping[NodeId, Location]) -> str:
+    """The text of the next version of a cluster file, in which nodes stand elsewhere.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: it would be no valid file, or the file is written in a way that is not edited here.
+    """
+    config = load_cluster(text)
+    nodes = {
+        node: replace(member, location=locations.get(node, member.location)) for node, member in config.nodes.items()
+    }
+    wanted = replace(config, version=config.version + 1, nodes=nodes)
+    validate_cluster(wanted)
+    document = tomlkit.parse(text)
+    document["version"] = wanted.version
+    for node, location in locations.items():
+        table: Any = document["nodes"]
+        table[f"N{node}"]["location"] = str(location)
+    edited = document.as_string()
+    if load_cluster(edited) != wanted:
+        raise _not_understood("the nodes")
+    return edited
 
 
 class LogTreeEdit:

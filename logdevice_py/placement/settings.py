@@ -31,3 +31,26 @@ class PlacementSettings:
         unit="text",
         doc="Regions that take no new records and are in no new nodeset, separated by commas. What they have is read as before.",
     )
+    resolver_script: str = setting(
+        "",
+        unit="text",
+        doc="A program that prints where hosts stand, for `ldctl locations`: names are its arguments, it prints a location for each, like /region/rack.",
+    )
+    resolver_class: str = setting(
+        "",
+        unit="text",
+        doc='A class instead, as "module:Class"; `logdevice_py.placement.resolvers:HostNames` reads hosts named region-rack-rest.',
+    )
+    resolver_arguments_max: int = setting(
+        100, unit="names", lo=1, hi=10_000, doc="How many names the program gets at a time."
+    )
+    default_location: str = setting(
+        "", unit="text", doc="Where a host stands that the resolver does not know; empty: it stays where it is."
+    )
+    topology_stabilize_period_us: int = setting(
+        0,
+        unit="us",
+        lo=0,
+        hi=86_400_000_000,
+        doc="How long a resolver must find the same other location before it counts, with `ldctl locations --watch`.",
+    )
