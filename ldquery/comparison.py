@@ -38,7 +38,7 @@ def compare_copies(
             by_lsn[row["lsn"]].append(row)
     found = []
     for lsn in sorted(by_lsn):
-        interval = _interval(metadata, lsn >> 32)
+        interval = interval_of(metadata, lsn >> 32)
         if interval is not None:
             lacking = _compare(config, log, lsn, by_lsn[lsn], interval, silent)
             if lacking is not None:
@@ -46,7 +46,7 @@ def compare_copies(
     return found
 
 
-def _interval(metadata: Sequence[Row], epoch: int) -> Row | None:
+def interval_of(metadata: Sequence[Row], epoch: int) -> Row | None:
     """The last nodeset that began at the epoch or before; None: the log has none that is known."""
     began = [row for row in metadata if row["since"] is not None and row["since"] <= epoch]
     return max(began, key=lambda row: int(row["since"])) if began else None
@@ -56,7 +56,19 @@ def _suffice(config: ClusterConfig, stored: Sequence[ShardId], replication: Repl
     """Whether copies on these shards are enough, and far enough apart, by the failure domains of the epoch."""
     if interval["failure_domains"] is None:
         return FailureDomains.by_file(stored, replication, config.location).can_replicate(stored)
+    return domains_of(config, interval).can_replicate(stored)
+
+
+def domains_of(config: ClusterConfig, interval: Row) -> FailureDomains:
+    """The failure domains of a row of `historical_metadata`.
+
+    Args:
+        config: says where nodes stand, for epochs of a version that kept no labels.
+    """
     listed = [parse_shard(text.partition("=")[0]) for text in interval["storage_set"].split(", ")]
+    replication = ReplicationProperty.parse(interval["replication"])
+    if interval["failure_domains"] is None:
+        return FailureDomains.by_file(listed, replication, config.location)
     domain_of = {
         (scope, parse_shard(text)): number
         for part in interval["failure_domains"].split(", ")
@@ -66,7 +78,7 @@ def _suffice(config: ClusterConfig, stored: Sequence[ShardId], replication: Repl
     }
     scopes = [scope.name.lower() for scope in labelled_scopes(replication)]
     labels = tuple(tuple(domain_of[scope, shard] for shard in sorted(listed)) for scope in scopes)
-    return FailureDomains(listed, replication, labels).can_replicate(stored)
+    return FailureDomains(listed, replication, labels)
 
 
 def _compare(

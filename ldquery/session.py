@@ -20,6 +20,7 @@ from ldquery.comparison import compare_copies
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
 from ldquery.namespaces import NamespaceRows
+from ldquery.placement_report import placement_rows
 from ldquery.pushdown import Wanted
 from ldquery.result import QueryResult
 from ldquery.virtual_tables import SQL_TYPES, TableModule
@@ -34,7 +35,7 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.cluster import LogsRow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import TableDeclaration, TableSource
-from logdevice_py.tables.storage import UnderReplicatedRow
+from logdevice_py.tables.storage import LogPlacementRow, UnderReplicatedRow
 from streams.own_logs import namespaces_of
 
 if TYPE_CHECKING:
@@ -220,6 +221,8 @@ class LDQuery:
             fill: Any = {"nodes": from_cluster_file.nodes_rows, "log_groups": from_cluster_file.log_groups_rows}
             return [table.cells(row) for row in fill[table.name](self.config)]
         if table.source is TableSource.COMPARISON:
+            if table.name == "log_placement":
+                return [table.cells(row) for row in self._placement(wanted)]
             assert table.name == "under_replicated", table.name
             return [table.cells(row) for row in self._compare(wanted)]
         if table.source is TableSource.SUMMARY:
@@ -263,6 +266,21 @@ class LDQuery:
             ),
             as_dicts(TABLES["historical_metadata"], self._fetch(TABLES["historical_metadata"], of_log)),
             as_dicts(TABLES["log_storage_state"], self._fetch(TABLES["log_storage_state"], of_log)),
+            frozenset(self._failures),
+        )
+
+    def _placement(self, wanted: Wanted) -> list[LogPlacementRow]:
+        constraints = wanted.constraints
+        log = constraints.log_id
+        assert log is not None, "it is required"
+        of_log = Wanted(Constraints(log_id=log))
+        table = TABLES["copyset_distribution"]
+        return placement_rows(
+            self.config,
+            log,
+            as_dicts(table, self._fetch(table, Wanted(replace(constraints, shard=None)))),
+            as_dicts(TABLES["historical_metadata"], self._fetch(TABLES["historical_metadata"], of_log)),
+            (constraints.lsn_min, constraints.lsn_max),
             frozenset(self._failures),
         )
 

@@ -14,6 +14,7 @@ from ldquery.ctl.log_table import VERBS as TABLE_VERBS
 from ldquery.ctl.log_tree import VERBS as TREE_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
 from ldquery.ctl.nodes import VERBS as NODE_VERBS
+from ldquery.ctl.placement import VERBS as PLACEMENT_VERBS
 from ldquery.ctl.segments import VERBS as SEGMENT_VERBS
 from ldquery.ctl.shards import VERBS as SHARD_VERBS
 from ldquery.ctl.verb import PROGRAM, Verb
@@ -23,6 +24,7 @@ VERBS: tuple[Verb, ...] = (
     *LOCATION_VERBS,
     *LOG_VERBS,
     *TABLE_VERBS,
+    *PLACEMENT_VERBS,
     *SEGMENT_VERBS,
     *GROUP_VERBS,
     *TREE_VERBS,

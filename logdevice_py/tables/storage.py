@@ -286,6 +286,44 @@ class UnderReplicatedLogsRow:
     )
 
 
+@table("log_placement", TableSource.COMPARISON, required=("log_id", "lsn"))
+@dataclass(slots=True)
+class LogPlacementRow:
+    """How far apart the copies of a log are, at one scope, and what may fail.
+
+    Give log_id, and lsn as a range with both ends: the copysets of these entries are looked at. One row for each nodeset that they were stored by and each scope, but for
+    those whose domains are those of a larger scope, or single nodes. Domains are those of today's cluster file, recovery goes by the labels of the epochs. What may fail comes on top of the nodes that do not
+    answer; -1: it is impossible now. In large clusters these are lower bounds.
+    """
+
+    log_id: int = column(_LOG, "The data log.")
+    lsn: int = column(_LSN, "From where on entries of the nodeset were looked at.")
+    since_epoch: int = column(_INTEGER, "The first epoch of the nodeset.")
+    until_epoch: int = column(_INTEGER, "The last epoch of it.")
+    scope: str = column(_TEXT, "node, rack, row, cluster, datacenter or region.")
+    asked: int = column(_INTEGER, "In how many domains copies must be by `replicate` as it is configured now.")
+    domains: int = column(_INTEGER, "Domains that the nodeset lies in.")
+    entries: int = column(_INTEGER, "Entries that were looked at.")
+    copysets: int = column(_INTEGER, "Different copysets of them.")
+    spanned_min: int | None = column(_INTEGER, "Domains that the narrowest copyset lies in; NULL: no entries.")
+    spanned_max: int | None = column(_INTEGER, "Domains that the widest one lies in.")
+    entries_short: int = column(_INTEGER, "Entries whose copyset lies in fewer domains than `asked`.")
+    entries_partial: int = column(
+        _INTEGER,
+        "Copies' headers that not all members of their copyset have: aborted waves, or entries short of copies (table under_replicated tells which).",
+    )
+    data_survives: int | None = column(_INTEGER, "How many domains may be lost so that each entry keeps a copy.")
+    data_fatal: str = column(_TEXT, "A smallest loss that takes all copies of an entry.")
+    appends_survive: int | None = column(
+        _INTEGER, "How many may be lost so that records can be stored in the epoch; NULL for nodesets of the past."
+    )
+    appends_fatal: str = column(_TEXT, "A smallest loss that stops appends.")
+    recovery_survives: int = column(
+        _INTEGER, "How many may be silent so that the epochs can be recovered, and gaps be told from losses."
+    )
+    recovery_fatal: str = column(_TEXT, "A smallest loss that stops recovery.")
+
+
 @table("under_replicated", TableSource.COMPARISON, required=("log_id", "lsn"))
 @dataclass(slots=True)
 class UnderReplicatedRow:

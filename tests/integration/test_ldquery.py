@@ -128,6 +128,33 @@ def copies_are_counted_where_they_lie(session: LDQuery, log: int, last: int) -> 
     assert session.query(f"SELECT * FROM under_replicated WHERE {where}").rows == []
 
 
+def where_copies_lie_is_told_from_what_is_stored(session: LDQuery, log: int, last: int) -> None:
+    placed = session.query(
+        "SELECT scope, entries, spanned_min, data_survives, appends_survive, recovery_survives, data_fatal FROM log_placement "
+        f"WHERE log_id = {log} AND lsn BETWEEN 'e1n1' AND {last}"
+    )
+    assert [row[0] for row in placed.rows] == ["node"]
+    _, entries, *found, fatal = placed.rows[0]
+    assert entries >= 3
+    assert (found, fatal) == ([3, 2, 0, 2], "N0, N1, N2")
+
+
+async def what_may_fail_is_told_in_words(cluster: ProcessCluster) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ldquery.ctl.main", "-c", cluster.file, "--timeout", "60s", "placement", "1"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert out.decode().splitlines()[-5:] == [
+        "what is stored satisfies what is configured",
+        "keeps every record that was looked at: without any two nodes",
+        "can be read from its beginning: without any two nodes",
+        "takes appends: as long as nothing else fails",
+        "goes on after its sequencer dies: without any two nodes",
+    ]
+
+
 def statements_combine_tables(session: LDQuery, log: int) -> None:
     joined = session.query(
         "SELECT s.log_id, r.node_id, r.payload FROM sequencers s JOIN record r ON r.log_id = s.log_id AND r.lsn = s.last_released "
@@ -167,6 +194,8 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             await asyncio.to_thread(statements_combine_tables, session, 1)
             await asyncio.to_thread(what_an_index_of_copysets_would_show_is_that_of_the_records, session, 1, last)
             await asyncio.to_thread(copies_are_counted_where_they_lie, session, 1, last)
+            await asyncio.to_thread(where_copies_lie_is_told_from_what_is_stored, session, 1, last)
+        await what_may_fail_is_told_in_words(cluster)
         await asyncio.to_thread(the_api_refuses_what_it_should, cluster)
         code, page = await asyncio.to_thread(fetch, cluster, 0, "/metrics")
         assert code == 200
