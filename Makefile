@@ -15,7 +15,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate placement-proof mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -103,6 +103,9 @@ deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that cat
 
 placement-proof: $(STAMP) ## check what placement promises on every cluster of up to 16 shards in up to 4 regions, every property and every set of shards: SHARDS=n RACKED=n
 	@$(PY) -m tests.property.every_cluster $(if $(SHARDS),--shards $(SHARDS)) $(if $(RACKED),--racked $(RACKED))
+
+balance: $(STAMP) ## how load follows capacity for racks of all sizes, 3 to 60 nodes and nodesets of 8 to 20, over choices alone: LOGS=n
+	@$(PY) -m tests.property.balance $(if $(LOGS),--logs $(LOGS))
 
 mutants: $(STAMP) ## change machines one place at a time and count what no unit test notices: MODULE=name, MUTANTS=n of each (0: all), REPORT=file writes the page
 	@$(PY) -m tests.mutation $(MODULE) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(REPORT),--report $(REPORT)) $(MUTANTS_FLAGS)

@@ -75,6 +75,12 @@ class _Domain:
             copies = max(0.0, copies - sum(part.limit for part in full))
             open_parts = [part for part in open_parts if part not in full]
 
+    def shares(self) -> dict[ShardId, float]:
+        """Of each shard."""
+        if self.shard is not None:
+            return {self.shard: self.share}
+        return {shard: share for part in self.parts for shard, share in part.shares().items()}
+
     def shuffled(self, rng: Rng) -> Iterable[_Domain]:
         """The shards in random order, those of a domain side by side."""
         if not self.parts:
@@ -188,6 +194,12 @@ class CopysetSelector:
         kept = list(dict.fromkeys(kept))
         added = self._extend(kept, [shard for shard in self.nodeset if shard not in kept and available(shard)])
         return None if added is None else (*kept, *added)
+
+    def shares(self) -> dict[ShardId, float]:
+        """How many copies of an entry each shard gets on average while all are available; empty when they cannot satisfy the property."""
+        if not self.satisfied_by(self.nodeset):
+            return {}
+        return self._tree(list(self.nodeset)).shares()
 
     def satisfied_by(self, shards: Iterable[ShardId]) -> bool:
         """Whether these shards hold enough copies far enough apart. There may be more of them than copies are asked for; those outside the nodeset

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import LogId, NodeId, ShardId
+from logdevice_py.core.ids import LogId, NodeId, ShardId, node_of
 from logdevice_py.core.machine import Rng
+from logdevice_py.placement.balance import copyset_weights
 from logdevice_py.placement.copyset import CopysetSelector, Level, property_levels
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.nodeset import Spread, select_nodeset
@@ -17,6 +19,7 @@ from logdevice_py.placement.policy import CopysetSource
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
 
+_WEIGHTS_MAX: Final = 1_000
 _SOMEBODY = NodeId(0)
 """Which node it is does not matter for the domains of a location above NODE."""
 
@@ -30,25 +33,44 @@ class Weighted:
     def __init__(self, settings: PlacementSettings) -> None:
         self.settings = settings
         self.topology = Topology((), frozenset())
+        self._weights: dict[tuple[ReplicationProperty, int], Mapping[NodeId, float]] = {}
+        """Of nodes in copysets, by what nodesets are spread over and how large they are."""
 
     def on_cluster_changed(self, topology: Topology) -> frozenset[ShardId]:
         """See `PlacementPolicy`."""
         lost = self.topology.eligible - topology.eligible
         self.topology = topology
+        self._weights.clear()
         return lost
 
     def select_nodeset(self, log: LogId, attributes: LogAttributes) -> tuple[ShardId, ...] | None:
         """See `PlacementPolicy`."""
         replication = attributes.replication
-        return select_nodeset(log, self.topology, replication, Spread.of(replication, attributes.nodeset_size))
+        return select_nodeset(log, self.topology, replication, self._spread(replication, attributes.nodeset_size))
 
     def copysets(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSource:
         """See `PlacementPolicy`."""
         is_near = self._nearness(domains.replication.factors[0][0], at)
-        return CopysetSelector(domains, weight=self.topology.capacity, is_near=is_near, rng=rng)
+        return CopysetSelector(domains, weight=self._weight(domains), is_near=is_near, rng=rng)
 
     def close(self) -> None:
         """See `PlacementPolicy`."""
+
+    def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> Spread:
+        """How nodesets of logs with this property are spread."""
+        return Spread.of(replication, nodeset_size)
+
+    def _weight(self, domains: FailureDomains) -> Callable[[ShardId], float]:
+        """Of shards in copysets: more for those that are in fewer nodesets, so that load follows capacity."""
+        key = domains.replication, len(domains.shards)
+        weights = self._weights.get(key)
+        if weights is None:
+            if len(self._weights) >= _WEIGHTS_MAX:
+                self._weights.clear()
+            spread = replace(self._spread(*key), size=len(domains.shards))
+            weights = self._weights[key] = copyset_weights(self.topology, spread)
+        known, capacity = weights, self.topology.capacity
+        return lambda shard: known.get(node_of(shard)) or capacity(shard)
 
     def _nearness(self, scope: Scope, at: Location | None) -> Callable[[ShardId], bool] | None:
         """Which shards stand in the domain of a location at a scope above NODE, by the cluster file: a wish, not a promise."""
@@ -89,11 +111,11 @@ class RackAware(Weighted):
     def _nodeset(
         self, log: LogId, replication: ReplicationProperty, attributes: LogAttributes
     ) -> tuple[ShardId, ...] | None:
-        return select_nodeset(log, self.topology, replication, Spread.of(replication, attributes.nodeset_size))
+        return select_nodeset(log, self.topology, replication, self._spread(replication, attributes.nodeset_size))
 
     def _selector(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSelector:
         is_near = self._nearness(domains.replication.factors[0][0], at)
-        return CopysetSelector(domains, weight=self.topology.capacity, is_near=is_near, rng=rng)
+        return CopysetSelector(domains, weight=self._weight(domains), is_near=is_near, rng=rng)
 
 
 class RegionAware(RackAware):
@@ -102,18 +124,14 @@ class RegionAware(RackAware):
     Regions get as many copies each, or one more or less, as long as each has that many shards; where the sequencer stands does not matter.
     """
 
-    def _nodeset(
-        self, log: LogId, replication: ReplicationProperty, attributes: LogAttributes
-    ) -> tuple[ShardId, ...] | None:
-        regions = {
-            node.location.region for node in self.topology.nodes if self.topology.writable.intersection(node.shards)
-        }
+    def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> Spread:
+        topology = self.topology
+        regions = {node.location.region for node in topology.nodes if topology.writable.intersection(node.shards)}
         copies, factors = replication.copies, dict(replication.factors)
         # what a region has to take when another one is lost
         per_region = min(-(-copies // max(1, len(regions) - 1)), copies - factors.get(Scope.REGION, 1) + 1)
         scopes = sorted({*factors, Scope.REGION, Scope.RACK} - {Scope.NODE}, reverse=True)
-        size = Spread.of(replication, attributes.nodeset_size).size
-        return select_nodeset(log, self.topology, replication, Spread(tuple(scopes), per_region, size))
+        return Spread(tuple(scopes), per_region, Spread.of(replication, nodeset_size).size)
 
     def _selector(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSelector:
         of_property = dict(
@@ -123,7 +141,7 @@ class RegionAware(RackAware):
         for scope in sorted({*of_property, Scope.REGION, Scope.RACK}, reverse=True):
             level = of_property.get(scope) or Level({shard: self._domain(shard, scope) for shard in domains.shards})
             levels.append(replace(level, equal=scope is Scope.REGION))
-        return CopysetSelector(domains, weight=self.topology.capacity, levels=levels, rng=rng)
+        return CopysetSelector(domains, weight=self._weight(domains), levels=levels, rng=rng)
 
     def _domain(self, shard: ShardId, scope: Scope) -> str:
         location = self.topology.location(shard)
