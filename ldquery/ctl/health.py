@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_authority
+from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_a_place, without_authority
 from ldquery.ctl.verb import format_size
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId, format_shard, node_of, parse_shard
@@ -190,6 +190,8 @@ def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, 
         else:
             health.rebuilding.add(shard)
             _blame(health, shard, text)
+    lost = {parse_shard(shard) for shard in health.rebuilding}
+    health.elsewhere += without_a_place(config, lost)
     new_generations, what_follows = without_authority(config, lacking_metadata(_all_of(found, "shards")))
     for each in new_generations:
         _blame(health, format_shard(each), what_follows)

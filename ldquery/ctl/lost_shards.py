@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, ShardId, shard_id
 from logdevice_py.event_log.changes import named, standing
 from logdevice_py.event_log.events import RebuildMode
-from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority, domain_labels
+
+_PATHS_TOLD: Final = 3
 
 
 def unfinished(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -44,6 +48,30 @@ def _told(row: Mapping[str, Any]) -> str:
         return f"{text}; its silence counts as {row['authoritative_status']}"
     left = row["donors_left"]
     return f"{text}; waits for {left}" if left else text
+
+
+def without_a_place(config: ClusterConfig, lost: Collection[ShardId]) -> list[str]:
+    """Groups of logs whose copies nothing restores while these shards are away, since too few others are left to hold so many, and what would help."""
+    left = [shard for shard in config.writable_shards() if shard not in lost]
+    paths: dict[ReplicationProperty, list[str]] = defaultdict(list)
+    for group in config.groups():
+        paths[group.attributes.replication].append(group.path)
+    told = []
+    for replication, of_property in paths.items():
+        if not lost or FailureDomains.by_file(left, replication, config.location).can_replicate(left):
+            continue
+        places = {shard: domain_labels(shard, replication, config.location) for shard in left}
+        counts = [
+            f"{factor} {scope.name.lower()}{'s' * (factor != 1)} are needed and {have} {'is' if have == 1 else 'are'} left"
+            for level, (scope, factor) in enumerate(replication.factors)
+            if (have := len({labels[level] for labels in places.values()})) < factor
+        ]
+        others = f" and {len(of_property) - _PATHS_TOLD} more" if len(of_property) > _PATHS_TOLD else ""
+        told.append(
+            f'{", ".join(of_property[:_PATHS_TOLD])}{others}: "{replication}" cannot be restored without {named(sorted(lost))}: {", ".join(counts)}. '
+            "Bring the node back, add a storage node, or lower replicate"
+        )
+    return told
 
 
 def lacking_metadata(rows: Iterable[Mapping[str, Any]]) -> set[ShardId]:

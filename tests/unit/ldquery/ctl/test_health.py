@@ -217,6 +217,17 @@ def test_a_drain_that_was_asked_for_is_a_note_and_a_loss_is_none() -> None:
     assert cluster.judged().exit_status == EXIT_UNHEALTHY
 
 
+def test_a_loss_that_nobody_can_make_up_for_is_said_with_what_would_help() -> None:
+    row = {"authoritative_status": "FULLY_AUTHORITATIVE", "version": 5, "donors_left": "", "status": "unplaced"}
+    cluster = Cluster()
+    cluster.add("shard_rebuildings", 0, rebuilding_shard="N1:S0", mode="RESTORE", **row)
+    cluster.add("shard_rebuildings", 0, rebuilding_shard="N2:S0", mode="RESTORE", **row)
+    [text] = cluster.judged().elsewhere
+    assert text.endswith(
+        '"node:2" cannot be restored without N1:S0, N2:S0: 2 nodes are needed and 1 is left. Bring the node back, add a storage node, or lower replicate'
+    )
+
+
 def test_waits_may_pass_and_quiet_ones_are_not_told() -> None:
     cluster = Cluster()
     cluster.add("waits", 0, kind="APPEND", cause="TAIL")

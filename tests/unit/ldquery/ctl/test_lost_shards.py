@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from ldquery.ctl.lost_shards import lacking_metadata, unfinished, without_authority
+from ldquery.ctl.lost_shards import lacking_metadata, unfinished, without_a_place, without_authority
+from logdevice_py.config.location import Location
+from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, shard_id
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 
@@ -69,3 +73,40 @@ def test_metadata_logs_stand_still_without_which_shards(
     lost, text = without_authority(config, [SHARDS[node] for node in afresh])
     assert lost == ([] if awaited is None else [SHARDS[node] for node in afresh])
     assert text == "" if awaited is None else text.endswith(f": {awaited}")
+
+
+@pytest.mark.parametrize(
+    ("replicate", "nodes", "lost", "why"),
+    [
+        (
+            "node:3",
+            3,
+            [2],
+            '"node:3" cannot be restored without N2:S0: 3 nodes are needed and 2 are left. Bring the node',
+        ),
+        ("node:3", 5, [1, 2, 3], "without N1:S0, N2:S0, N3:S0: 3 nodes are needed and 2 are left"),
+        ("rack:2,node:2", 3, [1], "2 racks are needed and 1 is left"),
+    ],
+)
+def test_where_too_few_nodes_are_left_for_the_copies_it_is_said_plainly(
+    replicate: str, nodes: int, lost: list[int], why: str
+) -> None:
+    plan = {node: NodePlan(["sequencer", "storage"], node) for node in range(nodes)}
+    config = load_cluster(ClusterPlan("node:2", 3, {}, plan).render())
+    racks = {
+        node: dataclasses.replace(member, location=Location.parse("ab"[node % 2]))
+        for node, member in config.nodes.items()
+    }
+    groups = [("/one", 1, 1, {"replication": ReplicationProperty.parse(replicate)})]
+    config = dataclasses.replace(config, nodes=racks, logs=LogTree.build(groups=groups))
+    (told,) = without_a_place(config, [SHARDS[node] for node in lost])
+    assert told.startswith("/one: ")
+    assert why in told
+
+
+def test_where_others_can_take_the_copies_nothing_is_said() -> None:
+    plan = {node: NodePlan(["sequencer", "storage"], node) for node in range(4)}
+    config = load_cluster(ClusterPlan("node:3", 3, {}, plan).render())
+    assert without_a_place(config, [SHARDS[1]]) == []
+    assert without_a_place(config, [SHARDS[1], SHARDS[2]]) != []
+    assert without_a_place(config, []) == []

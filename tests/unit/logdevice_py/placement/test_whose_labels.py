@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "streams", "ldquery", "server")
 BY_FILE = {
-    "ldquery/ctl/lost_shards.py": "metadata logs",
+    "ldquery/ctl/lost_shards.py": "metadata logs, and nodesets to come",
     "ldquery/ctl/placement.py": "metadata logs",
     "ldquery/comparison.py": "epochs of an older version",
     "logdevice_py/membership/cluster_view.py": "metadata logs",
