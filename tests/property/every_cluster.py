@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, combinations_with_replacement, product
 from math import comb, prod
+from multiprocessing import Pool
 from typing import Final, TypeAlias
 
 from logdevice_py.config.cluster import ClusterConfig
@@ -128,10 +129,10 @@ def check(shape: Shape, checked: Checked, rng: random.Random) -> None:
         alike = prod(comb(len(rack), count) for rack, count in zip(racks, counts, strict=True))
         spans = {Scope.REGION: regions, Scope.RACK: sum(map(bool, counts)), Scope.NODE: len(chosen)}
         classes.append((chosen, frozenset(shards) - chosen, spans, alike))
-    alive = [
-        frozenset(chain(*(rack for index, rack in enumerate(racks) if up >> region_of[index] & 1)))
-        for up in range(1 << len(shape))
-    ]
+    alive: dict[Shape, frozenset[ShardId]] = {}
+    for up in range(1 << len(shape)):
+        living = frozenset(chain(*(rack for index, rack in enumerate(racks) if up >> region_of[index] & 1)))
+        alive.setdefault(tuple(sorted(region for index, region in enumerate(shape) if up >> index & 1)), living)
     topology = Topology.of(config)
     policies = [policy(PlacementSettings()) for policy in _POLICIES]
     for policy in policies:
@@ -150,7 +151,7 @@ def check(shape: Shape, checked: Checked, rng: random.Random) -> None:
                 checked.wrong.append(f"{shape} {replication}: {sorted(chosen)} can replicate beside an f-majority")
         for policy in policies:
             source = policy.copysets(domains, config.location(shards[0]), rng)
-            for living in alive:
+            for living in alive.values():
                 possible = domains.can_replicate(living)
                 for _ in range(_PICKS if possible else 1):
                     checked.picks += 1
@@ -171,19 +172,30 @@ def _kept(domains: FailureDomains, copyset: Sequence[ShardId], living: frozenset
     )
 
 
-def check_all(shards: int, racked: int) -> Checked:
-    """Every cluster up to these sizes."""
-    checked, rng = Checked(), random.Random(16)
-    for size in range(1, max(shards, racked) + 1):
-        if size <= shards:
-            for shape in shapes(size, racked=False):
-                check(shape, checked, rng)
-        if size <= racked:
-            for shape in shapes(size, racked=True):
-                check(shape, checked, rng)
-        if sys.stdout.isatty():
-            print(f"up to {size} shards: {checked}", flush=True)
+def check_size(size: int, racked: bool) -> Checked:
+    """Every cluster of one size, with or without racks."""
+    checked, rng = Checked(), random.Random(size)
+    for shape in shapes(size, racked=racked):
+        check(shape, checked, rng)
     return checked
+
+
+def check_all(shards: int, racked: int, jobs: int = 1) -> Checked:
+    """Every cluster up to these sizes."""
+    sizes = [(size, False) for size in range(1, shards + 1)] + [(size, True) for size in range(1, racked + 1)]
+    sizes.sort(reverse=True)  # the longest first
+    if jobs == 1:
+        parts = [check_size(*each) for each in sizes]
+    else:
+        with Pool(jobs) as pool:
+            parts = pool.starmap(check_size, sizes, chunksize=1)
+    return Checked(
+        *(
+            sum(getattr(part, name) for part in parts)
+            for name in ("clusters", "properties", "classes", "sets", "picks")
+        ),
+        wrong=[text for part in parts for text in part.wrong],
+    )
 
 
 def main() -> int:
@@ -191,8 +203,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check what placement promises on every small cluster.")
     parser.add_argument("--shards", type=int, default=16, help="largest cluster without racks")
     parser.add_argument("--racked", type=int, default=9, help="largest cluster with racks in its regions")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
-    checked = check_all(args.shards, args.racked)
+    checked = check_all(args.shards, args.racked, args.jobs)
     print(checked)
     for text in checked.wrong[:20]:
         print(text, file=sys.stderr)
