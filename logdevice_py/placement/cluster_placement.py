@@ -18,6 +18,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.policies import RackAware, RegionAware, Weighted
 from logdevice_py.placement.policy import CopysetSource, PlacementPolicy
+from logdevice_py.placement.reading_order import ReadHealth
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
 
@@ -152,6 +153,17 @@ class ClusterPlacement:
         fallback = self._fallback.copysets(domains, at, rng)
         proposed = self._asked("copysets", domains, at, rng)
         return fallback if proposed is None else _CheckedSource(proposed, fallback, domains, self._refuse)
+
+    def reading_order(
+        self, shards: Sequence[ShardId], at: Location | None, health: Callable[[ShardId], ReadHealth], rng: Rng
+    ) -> list[ShardId]:
+        """The shards in the order in which a reader should ask them; as `PlacementPolicy.reading_order`."""
+        proposed = self._asked("reading_order", shards, at, health, rng)
+        if isinstance(proposed, Sequence) and sorted(proposed, key=str) == sorted(shards, key=str):
+            return list(proposed)
+        if proposed is not None:
+            self._refuse(f"{self._name}: an order of reading lacks shards, or has others: {proposed!r:.100}")
+        return list(self._fallback.reading_order(shards, at, health, rng))
 
     def _checked_nodeset(self, log: LogId, attributes: LogAttributes) -> tuple[ShardId, ...] | None:
         before = self.refusals

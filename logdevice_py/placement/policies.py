@@ -16,6 +16,7 @@ from logdevice_py.placement.copyset import CopysetSelector, Level, property_leve
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.nodeset import Spread, select_nodeset
 from logdevice_py.placement.policy import CopysetSource
+from logdevice_py.placement.reading_order import ReadHealth, local_first, nearest_first
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
 
@@ -52,6 +53,12 @@ class Weighted:
         """See `PlacementPolicy`."""
         is_near = self._nearness(domains.replication.factors[0][0], at)
         return CopysetSelector(domains, weight=self._weight(domains), is_near=is_near, rng=rng)
+
+    def reading_order(
+        self, shards: Sequence[ShardId], at: Location | None, health: Callable[[ShardId], ReadHealth], rng: Rng
+    ) -> Sequence[ShardId]:
+        """See `PlacementPolicy`: the nearest, then another rack, then another region."""
+        return nearest_first(shards, at, self.topology.location, health, rng)
 
     def close(self) -> None:
         """See `PlacementPolicy`."""
@@ -123,6 +130,12 @@ class RegionAware(RackAware):
 
     Regions get as many copies each, or one more or less, as long as each has that many shards; where the sequencer stands does not matter.
     """
+
+    def reading_order(
+        self, shards: Sequence[ShardId], at: Location | None, health: Callable[[ShardId], ReadHealth], rng: Rng
+    ) -> Sequence[ShardId]:
+        """See `PlacementPolicy`: two of the reader's region, then one of another, and so on."""
+        return local_first(shards, at, self.topology.location, health, rng)
 
     def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> Spread:
         topology = self.topology

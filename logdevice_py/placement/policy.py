@@ -14,6 +14,7 @@ from logdevice_py.config.location import Location
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.machine import Rng
 from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.reading_order import ReadHealth
 from logdevice_py.placement.topology import Topology
 
 
@@ -60,6 +61,16 @@ class PlacementPolicy(Protocol):
             domains: nodeset, replication property and failure domains of the epoch, which are not always those of today.
             at: where the sequencer stands that asks; None: no sequencer asks, a shard is rebuilt.
             rng: where choices come from.
+        """
+
+    def reading_order(
+        self, shards: Sequence[ShardId], at: Location | None, health: Callable[[ShardId], ReadHealth], rng: Rng
+    ) -> Sequence[ShardId]:
+        """All the shards, in the order in which a reader should ask them: those of a copyset for a record, those of a nodeset for how far a log goes.
+
+        Args:
+            at: where the reader stands; None: not known.
+            health: what it knows of them.
         """
 
     def close(self) -> None:

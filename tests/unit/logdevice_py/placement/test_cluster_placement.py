@@ -13,11 +13,12 @@ from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig, ShardState
 from logdevice_py.config.location import Location
 from logdevice_py.config.validate import validate_cluster
-from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
+from logdevice_py.core.ids import LogId, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.cluster_placement import ClusterPlacement, check_policy
 from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.reading_order import ReadHealth
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
 from tests.unit.logdevice_py.placement.clusters import attributes, cluster
@@ -31,6 +32,7 @@ class Scripted:
 
     PROPOSED: Any = None
     COPYSETS: Any = None
+    ORDER: Any = None
     calls: list[str] = []  # noqa: RUF012  (shared by instances on purpose: the placement makes its own)
 
     def __init__(self, settings: PlacementSettings) -> None:
@@ -45,6 +47,9 @@ class Scripted:
 
     def copysets(self, domains: FailureDomains, at: Location | None, rng: Rng) -> Any:
         return _said(self.COPYSETS)
+
+    def reading_order(self, shards: Sequence[ShardId], *_: Any) -> Any:
+        return _said(self.ORDER)
 
     def close(self) -> None:
         self.calls.append("closed")
@@ -83,6 +88,7 @@ def with_policy(config: ClusterConfig, policy: str, options: str = "") -> Cluste
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "PROPOSED", None)
     monkeypatch.setattr(Scripted, "COPYSETS", None)
+    monkeypatch.setattr(Scripted, "ORDER", None)
     monkeypatch.setattr(Scripted, "calls", [])
 
 
@@ -278,3 +284,38 @@ class TestDisabledRegions:
         )
         validate_cluster(config)
         assert ClusterPlacement(config).select_nodeset(LogId(1), attributes("region:2,node:3")) == (*S[:3], *S[6:])
+
+
+@pytest.mark.parametrize(
+    ("proposed", "refused"),
+    [
+        ([S[2], S[0], S[1]], 0),
+        ([S[2], S[0]], 1),
+        ([S[2], S[0], S[0], S[1]], 1),
+        ([S[2], S[0], S[5]], 1),
+        (["N2", S[0], S[1]], 1),
+        (7, 1),
+        (ValueError("no"), 1),
+    ],
+)
+def test_an_order_of_reading_has_all_shards_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, proposed: Any, refused: int
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Scripted, "ORDER", proposed)
+    found = scripted(told).reading_order(S[:3], None, lambda _: ReadHealth.WELL, random.Random(1))
+    assert sorted(found) == S[:3]
+    assert (found == proposed, len(told)) == (not refused, refused)
+
+
+def test_built_in_policies_choose_the_order_of_reading() -> None:
+    places = ["us.d.c.r.p", "us.d.c.r.p", "us.d.c.r.q", "eu.d.c.r.p"]
+    health = dict.fromkeys(S, ReadHealth.WELL)
+    orders = {}
+    for policy in ("weighted", "rack-aware", "region-aware"):
+        placement = ClusterPlacement(with_policy(cluster(places), policy))
+        order = placement.reading_order(S[:4], Location.parse("us.d.c.r.p"), health.__getitem__, random.Random(1))
+        orders[policy] = [int(node_of(shard)) for shard in order]
+    assert orders["weighted"][1:3] == orders["rack-aware"][1:3] == [2, 3]
+    assert sorted(orders["region-aware"][:2]) == [0, 1]
+    assert orders["region-aware"][2:] == [3, 2]
