@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
 
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import ShardId
 from logdevice_py.placement.acknowledgement import fewest_acknowledgements, refused_acknowledgement
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains, FMajority
-from tests.property.every_cluster import check_all, partitions, properties, shapes
+from logdevice_py.placement.policies import RegionAware
+from logdevice_py.placement.settings import PlacementSettings
+from logdevice_py.placement.topology import Topology
+from tests.property.every_cluster import built, check_all, partitions, properties, shapes
 
 
 def test_every_small_cluster_keeps_what_it_promises() -> None:
@@ -114,3 +120,21 @@ def test_the_fewest_acknowledgements_are_what_every_spread_of_copies_allows() ->
                 cases += len(spreads) * copies
     print(f"{cases:,} spreads and numbers of acknowledgements")
     assert cases > 9_000
+
+
+def test_with_five_regions_and_a_minimum_of_three_any_two_may_be_lost() -> None:
+    config, racks, _ = built(((2,),) * 5)
+    domains = FailureDomains.by_file(
+        config.storage_shards(), ReplicationProperty.parse("region:3,node:3"), config.location
+    )
+    policy = RegionAware(PlacementSettings())
+    policy.on_cluster_changed(Topology.of(config))
+    source = policy.copysets(domains, None, random.Random(5))
+    outcomes: dict[int, list[tuple[bool, bool]]] = {2: [], 3: []}
+    for count, found in outcomes.items():
+        for lost in combinations(range(5), count):
+            left = frozenset(shard for region, shards in enumerate(racks) if region not in lost for shard in shards)
+            copyset = source.pick(left.__contains__)
+            assert copyset is None or domains.can_replicate(copyset)
+            found.append((copyset is not None, domains.f_majority(left).is_authoritative))
+    assert outcomes == {2: [(True, True)] * 10, 3: [(False, False)] * 10}
