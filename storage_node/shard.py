@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from logdevice_py.config.attributes import Durability
-from logdevice_py.config.cluster import ClusterConfig, ShardState
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import (
     Generation,
@@ -167,7 +167,7 @@ class Shard:
         if self.writable:
             return True
         node = self.config.nodes.get(node_of(self.shard))
-        if node is None or node.shard_state is not ShardState.READ_WRITE or self.config.excluded_known:
+        if node is None or not self.config.takes_records(node) or self.config.excluded_known:
             return False
         if not is_internal_log(log):
             return False

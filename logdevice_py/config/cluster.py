@@ -133,6 +133,10 @@ class ClusterConfig:
         """Whether the file lets the shard take new records."""
         return shard in self._writable_set
 
+    def takes_records(self, node: NodeConfig) -> bool:
+        """Whether shards of the node take new records, unless they are lost or drained."""
+        return node.shard_state is ShardState.READ_WRITE and node.location.region not in self.disabled_regions
+
     def location(self, shard: ShardId) -> Location | None:
         """Where the shard's node stands; None when the node is not in the file."""
         node = self.nodes.get(NodeId(shard >> 8))
@@ -328,11 +332,7 @@ class ClusterConfig:
 
     @cached_property
     def _writable_shards(self) -> tuple[ShardId, ...]:
-        writable = (
-            node
-            for node in self.nodes.values()
-            if node.shard_state is ShardState.READ_WRITE and node.location.region not in self.disabled_regions
-        )
+        writable = filter(self.takes_records, self.nodes.values())
         return tuple(sorted({shard for node in writable for shard in node.shard_ids()} - self.excluded))
 
     @cached_property

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
+from logdevice_py.config.location import Location
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, metadata_log_of, node_of
 from logdevice_py.core.lsn import Epoch, Lsn
@@ -154,6 +155,15 @@ def test_it_takes_what_the_event_log_needs_until_it_has_read_that(log: LogId) ->
 def test_unless_the_cluster_file_does_not_have_it() -> None:
     driver = drained()
     driver.config = replace(driver.config, nodes=without_me(driver.config))
+    driver.exclude(known=False)
+    assert driver.says(lsn(1, 1), log=EVENT_LOG_DELTAS) is Status.DISABLED
+
+
+def test_nor_when_its_region_is_disabled() -> None:
+    driver = drained()
+    nodes = {node: replace(each, location=Location.parse("eu....r")) for node, each in driver.config.nodes.items()}
+    settings = {**driver.config.settings, "placement": {"disabled_regions": "eu"}}
+    driver.config = replace(driver.config, nodes=nodes, settings=settings)
     driver.exclude(known=False)
     assert driver.says(lsn(1, 1), log=EVENT_LOG_DELTAS) is Status.DISABLED
 
