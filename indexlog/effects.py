@@ -9,7 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from indexlog.manifest.commands import ManifestCommand
 from indexlog.manifest.state import ManifestState
-from logdevice_py.core.status import Status
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,19 @@ class FindTails:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Read a raw log from `start` on, up to `until` or until `bytes_max` are passed, whole entries; gives a `RawRange`."""
+    """Read a raw log from `start` on, up to `until` or until `bytes_max` are passed, whole entries; gives a `RawRange`.
+
+    Raises (into the generator):
+        TrimmedRange: the beginning of it was trimmed.
+        LogDeviceError: DATALOSS: a part of it is lost.
+    """
 
     log: int
     start: int
     until: int
     bytes_max: int
+    index: str | None = None
+    """Records of other indexes may be left out; None: of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,17 @@ class ManifestOutcome:
     """The token of a job that began, otherwise the serial."""
     refused: Status | None = None
     reason: str = ""
+
+
+class TrimmedRange(LogDeviceError):
+    """A part of a range of a raw log was trimmed."""
+
+    def __init__(self, log: int, first: int, last: int) -> None:
+        text = f"raw log {log}: {LSN(first)} to {LSN(last)} were trimmed before they were dealt"
+        super().__init__(Status.DATALOSS, text, retriable=False, maybe_applied=False)
+        self.log = log
+        self.last = last
+        """The last LSN that was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)

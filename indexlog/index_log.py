@@ -25,6 +25,7 @@ from indexlog.effects import (
     RawRange,
     ReadRange,
     Steps,
+    TrimmedRange,
 )
 from indexlog.jobs import (
     CollectReport,
@@ -46,10 +47,11 @@ from indexlog.manifest.commands import (
     encode_manifest_command,
 )
 from indexlog.manifest.state import MANIFEST, ManifestState
-from indexlog.paging import IndexPage, read_page
+from indexlog.paging import IndexPage, PageToken, read_page
 from indexlog.planning import STANDARD_POLICY, MergePolicy
 from indexlog.records import Modification, document, merge
 from indexlog.stores import FileStore
+from indexlog.tailing import TAIL_BYTES, RawTailer
 from indexlog.writer import IndexWriter
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -59,6 +61,8 @@ DEFAULT_PATH: Final = "/indexlog"
 PROPOSE_SECONDS: Final = 60.0
 READ_SECONDS: Final = 60.0
 """Nothing came of a raw log for so long: the job fails."""
+FOLLOW_SECONDS: Final = 60.0
+"""So long a reader that follows waits until it looks whether it still can."""
 GRACE_SECONDS: Final = 1800.0
 _READ_AT_ONCE: Final = 5000
 T = TypeVar("T")
@@ -135,6 +139,7 @@ class IndexLog(PublicNames):
         self._must_exist = must_exist
         self._on_step = on_step
         self._store = store
+        self._tailer: RawTailer | None = None
         self.manifest: Replica[ManifestState] = Replica(client, MANIFEST, f"{path}/commands", f"{path}/snapshots")
 
     def __repr__(self) -> str:
@@ -154,6 +159,8 @@ class IndexLog(PublicNames):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._tailer is not None:
+            await self._tailer.close()
         await self.manifest.close()
 
     @property
@@ -224,7 +231,11 @@ class IndexLog(PublicNames):
             case FindTails(logs):
                 tails = await asyncio.gather(*(self.client.tail_lsn(log) for log in logs))
                 return dict(zip(logs, map(int, tails), strict=True))
-            case ReadRange(log, start, until, bytes_max):
+            case ReadRange(log, start, until, bytes_max, index):
+                if self._tailer is not None and index is not None:
+                    found = await self._tailer.range(index, log, start, until, bytes_max)
+                    if found is not None:
+                        return found
                 return await self._read(log, start, until, bytes_max)
             case DoWork(work):
                 return await asyncio.to_thread(work)
@@ -321,14 +332,40 @@ class IndexLog(PublicNames):
 
     # Reading
 
-    async def read_page(self, index: str, token: str | None = None) -> IndexPage:
+    async def keep_tail(self, *, bytes_max: int = TAIL_BYTES) -> RawTailer:
+        """Follow the raw logs from now on, so that readers of this object find the newest modifications in memory; the same as before when called again.
+
+        Args:
+            bytes_max: that they take at most, about.
+        """
+        if self._tailer is None:
+            self._tailer = RawTailer(self.client, self.manifest, bytes_max=bytes_max)
+            await self._tailer.__aenter__()
+        return self._tailer
+
+    async def read_page(self, index: str, token: str | None = None, *, wait: float = 0) -> IndexPage:
         """A page of an index: the first one, or, with a token, the page behind it.
+
+        Args:
+            index: its code.
+            token: of the page before. That of the last page (`IndexPage.tail_token`) gives what was written since.
+            wait: seconds to wait for something to be written when there is nothing; then the page is empty.
 
         Raises:
             PageExpired: begin again without a token.
             LogDeviceError: INVALID_PARAM, DATALOSS, others.
         """
-        return await self.run(read_page(lambda: self.state, self.store, index, token))
+        page = await self.run(read_page(lambda: self.state, self.store, index, token))
+        if wait <= 0:
+            return page
+        deadline = self.client.loop.time() + wait
+        tailer = await self.keep_tail()
+        while page.tail_token is not None and not len(page.table):
+            left = deadline - self.client.loop.time()
+            if not await tailer.news(PageToken.decode(page.tail_token), left):
+                return page
+            page = await self.run(read_page(lambda: self.state, self.store, index, page.tail_token))
+        return page
 
     async def pages(self, index: str) -> AsyncIterator[IndexPage]:
         """All pages of an index, as of this moment.
@@ -343,6 +380,19 @@ class IndexLog(PublicNames):
             if (token := page.next_token) is None:
                 return
 
+    async def follow(self, index: str, token: str | None = None) -> AsyncIterator[IndexPage]:
+        """The pages of an index, and then what is written, soon after it is acknowledged, for ever. Keep `IndexPage.token` of the last page that you have
+        handled, and go on with it after a restart.
+
+        Raises:
+            LogDeviceError: as `read_page`.
+        """
+        while True:
+            page = await self.read_page(index, token, wait=0 if token is None else FOLLOW_SECONDS)
+            token = page.token
+            if len(page.table) or page.tail_token is not None:
+                yield page
+
     async def documents(self, index: str) -> dict[str, Modification]:
         """The documents of an index, all in memory."""
         found: dict[str, Modification] = {}
@@ -354,7 +404,8 @@ class IndexLog(PublicNames):
 
 
 def _check_gap(log: int, gap: Gap) -> None:
-    if gap.kind in (GapKind.DATALOSS, GapKind.TRIM):
-        what = "are lost" if gap.kind is GapKind.DATALOSS else "were trimmed before they were dealt"
-        text = f"raw log {log}: {LSN(gap.lo)} to {LSN(gap.hi)} {what}"
+    if gap.kind is GapKind.TRIM:
+        raise TrimmedRange(log, gap.lo, gap.hi)
+    if gap.kind is GapKind.DATALOSS:
+        text = f"raw log {log}: {LSN(gap.lo)} to {LSN(gap.hi)} are lost"
         raise LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)

@@ -18,6 +18,7 @@ from indexlog.effects import (
     RawRange,
     ReadRange,
     Steps,
+    TrimmedRange,
     View,
 )
 from indexlog.manifest.commands import BeginJob, Deal, DropIndex, EndJob, Forget, OutputFile, Replace, SliceEntry
@@ -168,7 +169,14 @@ def _deal_log(
     view: View, store: FileStore, token: int, log: int, end: int, bytes_max: int, report: DealReport
 ) -> Steps[None]:
     while (start := view().dealt.get(log, end) + 1) <= end:
-        raw: RawRange = yield ReadRange(log, start, end, bytes_max)
+        try:
+            raw: RawRange = yield ReadRange(log, start, end, bytes_max)
+        except TrimmedRange as error:
+            yield ConfirmView()
+            if error.last <= view().dealt.get(log, error.last):
+                report.overtaken += 1  # somebody else dealt it, and it was trimmed then
+                continue
+            raise
         yield from commit_range(view, store, token, log, start, raw, report)
 
 

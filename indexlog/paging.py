@@ -1,10 +1,11 @@
-"""Pages: the whole history of an index as of one moment, oldest parts first, in pieces that are taken one at a time and from any server."""
+"""Pages: the whole history of an index as of one moment, oldest parts first, in pieces that are taken one at a time and from any server; and from there on what
+is written."""
 
 from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,10 +14,10 @@ import pyarrow as pa
 
 from client.replica.commands import number_field
 from indexlog.columns import SCHEMA, merged_runs, pieces_of, rows_of, table_of
-from indexlog.effects import ConfirmView, DoWork, FindTails, RawRange, ReadRange, Steps, View
+from indexlog.effects import ConfirmView, DoWork, FindTails, RawRange, ReadRange, Steps, TrimmedRange, View
 from indexlog.jobs import lost_file
 from indexlog.manifest.commands import NUMBER_MAX, RAW_LOGS_MAX, lsn_field
-from indexlog.manifest.parts import Part, PartKind
+from indexlog.manifest.parts import Part, PartKind, RoutingGeneration
 from indexlog.manifest.state import ManifestState
 from indexlog.records import Modification, check_docid, check_index, decode_record
 from indexlog.stored import PAGE_BYTES_MAX, read_run
@@ -24,15 +25,20 @@ from indexlog.stores import FileStore
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.unpacking import check_complete
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _TOKEN_BYTES_MAX: Final = 100_000
+_LOGS_MAX: Final = 2 * RAW_LOGS_MAX
+SLICE_BYTES_MAX: Final = 30_000_000
+"""Slices that are merged at a time: they are in memory."""
+READS_PER_PAGE: Final = 8
+"""Ranges of raw logs, of a page each, that are read through for one page; without a record of the index it is empty."""
 
 
 class PageExpired(LogDeviceError):
-    """Files that a token counts on are not kept any more: begin again without a token. What was read so far is a part of an older state."""
+    """What a token counts on is not kept any more, or the index was dropped: begin again without a token, and forget what was read."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(Status.STALE, text, retriable=False, maybe_applied=False)
+        super().__init__(Status.STALE, f"{text}; begin again", retriable=False, maybe_applied=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,18 @@ class PageToken:
     """Where reading goes on, and of which moment."""
 
     index: str
-    serial: int
-    """Of the manifest."""
+    serial: int | None
+    """Of the manifest, whose files are read first; None: raw logs only."""
+    drop: int
+    """The last drop of the index of which it knows; 0: of none."""
+    generation: int
+    """The newest one that is read."""
+    logs: int
+    """How many raw logs that one has."""
     tail: tuple[tuple[int, int, int], ...]
-    """Raw logs that were not dealt whole, with the first and the last LSN to read."""
+    """Raw logs in the order of reading, with the first and the last LSN to read; the last ones are those of `generation`."""
     step: int = 0
-    """Which of the files, then the slices together, then each log of the tail."""
+    """Which of the files, then which slices together, then which log of the tail."""
     after: str | None = None
     """Go on behind this document id."""
     lsn: int = 0
@@ -53,7 +65,20 @@ class PageToken:
 
     def encode(self) -> str:
         """As text for URLs."""
-        packed = msgpack.packb([_FORMAT, self.index, self.serial, self.tail, self.step, self.after, self.lsn])
+        packed = msgpack.packb(
+            [
+                _FORMAT,
+                self.index,
+                self.serial,
+                self.drop,
+                self.generation,
+                self.logs,
+                self.tail,
+                self.step,
+                self.after,
+                self.lsn,
+            ]
+        )
         return urlsafe_b64encode(packed).decode().rstrip("=")
 
     @classmethod
@@ -68,12 +93,15 @@ class PageToken:
                 raise ValueError("it is too long")
             data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             check_complete(data)
-            format_, index, serial, tail, step, after, lsn = msgpack.unpackb(data)
-            if format_ != _FORMAT or type(tail) is not list or len(tail) > 2 * RAW_LOGS_MAX:
+            format_, index, serial, drop, generation, logs, tail, step, after, lsn = msgpack.unpackb(data)
+            if format_ != _FORMAT or type(tail) is not list or len(tail) > _LOGS_MAX:
                 raise ValueError(f"format {_FORMAT} expected")
             return cls(
                 check_index(index),
-                number_field(serial, 0, NUMBER_MAX),
+                None if serial is None else number_field(serial, 0, NUMBER_MAX),
+                number_field(drop, 0, NUMBER_MAX),
+                number_field(generation, 0, NUMBER_MAX),
+                number_field(logs, 1, len(tail)),
                 tuple((number_field(log, 1, NUMBER_MAX), lsn_field(start), lsn_field(end)) for log, start, end in tail),
                 number_field(step, 0, NUMBER_MAX),
                 None if after is None else check_docid(after),
@@ -81,6 +109,16 @@ class PageToken:
             )
         except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
             raise LogDeviceError(Status.INVALID_PARAM, f"this is no page token: {str(error)[:100]}") from None
+
+    def at_end(self) -> PageToken:
+        """Where what is written later begins, once all of this is read."""
+        tail = tuple((log, max(first, last + 1), last) for log, first, last in self.tail[-self.logs :])
+        return PageToken(self.index, None, self.drop, self.generation, self.logs, tail, len(tail))
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The first LSN that is not read when all of this is, of each raw log of the newest generation."""
+        return {log: first for log, first, _ in self.at_end().tail}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +128,18 @@ class IndexPage:
     table: pa.Table
     """Columns of `indexlog.columns.SCHEMA`, sorted by document id, each document once."""
     source: str
-    """The name of the file, ``unsorted``, or ``log 7``."""
+    """The name of the file, ``unsorted``, or ``log 7``; empty: nothing was left to read."""
     next_token: str | None
-    """For the next page; None: this was the last one."""
+    """For the next page; None: this was the last one of the moment at which reading began."""
+    tail_token: str | None = None
+    """With the last page: for what is written later, as soon as there is some; None before."""
+
+    @property
+    def token(self) -> str:
+        """Where to go on."""
+        token = self.next_token or self.tail_token
+        assert token is not None, "one of them is there"
+        return token
 
     def rows(self) -> Iterator[tuple[str, Modification]]:
         """The modifications, each to be merged with those of the same document of earlier pages: `indexlog.records.merge`."""
@@ -102,6 +149,8 @@ class IndexPage:
 def read_page(view: View, store: FileStore, index: str, token: str | None = None) -> Steps[IndexPage]:
     """The first page, or, with a token, the page behind it. There is always a page, perhaps an empty one.
 
+    With the token of the last page what was written since is read, up to this moment, in pages that have tokens again.
+
     Raises:
         PageExpired: the token is too old.
         LogDeviceError: DATALOSS: a file, or records of a raw log, are lost.
@@ -110,22 +159,30 @@ def read_page(view: View, store: FileStore, index: str, token: str | None = None
     at: PageToken = (yield from _begin(view, index)) if token is None else PageToken.decode(token)
     if at.index != index:
         raise LogDeviceError(Status.INVALID_PARAM, f"a page token of index {at.index}, not of {index}")
-    if view().serial < at.serial:
+    if at.serial is None and at.step >= len(at.tail):
+        at = yield from _go_on(view, at)
+    elif at.serial is not None and view().serial < at.serial:
         yield ConfirmView()
-    parts = _parts(view(), at)
-    files = [part for part in parts if part.kind is not PartKind.UNSORTED]
-    slices = [part for part in parts if part.kind is PartKind.UNSORTED]
+    groups = [] if at.serial is None else _groups(_parts(view(), at, at.serial))
+    reads = 0
     while True:
         try:
-            source, found, following = yield from _step(store, at, files, slices)
+            source, found, following = yield from _step(store, at, groups)
         except FileNotFoundError as error:
             yield ConfirmView()
-            if at.serial < view().forgotten:
+            if at.serial is not None and at.serial < view().forgotten:
                 raise _expired(at) from None
             raise lost_file(index, error) from None
-        is_last = following.step > len(files) + len(at.tail)
-        if len(found) or is_last:
-            return IndexPage(found, source, None if is_last else following.encode())
+        except TrimmedRange as error:
+            yield ConfirmView()
+            if error.last <= view().dealt.get(error.log, error.last):
+                raise PageExpired(f"index {index}: raw log {error.log} was dealt and trimmed meanwhile") from None
+            raise
+        reads += at.step >= len(groups)
+        if following.step >= len(groups) + len(at.tail):
+            return IndexPage(found, source, None, at.at_end().encode())
+        if len(found) or reads >= READS_PER_PAGE:
+            return IndexPage(found, source, following.encode())
         at = following
 
 
@@ -133,16 +190,53 @@ def _begin(view: View, index: str) -> Steps[PageToken]:
     check = _checked_index(index)
     yield ConfirmView()
     state = view()
-    serial, logs, dealt = state.serial, state.undealt_logs(), dict(state.dealt)
-    floors = dict(state.floors[index].lsns) if index in state.floors else {}
-    tails: Mapping[int, int] = yield FindTails([log for log, _ in logs])
-    tail = []
-    for log, end in logs:
-        first = max(dealt[log], floors.get(log, 0)) + 1
-        last = tails[log] if end is None else min(tails[log], end)
-        if first <= last:
-            tail.append((log, first, last))
-    return PageToken(check, serial, tuple(tail))
+    serial, dealt, generations = state.serial, dict(state.dealt), state.readable()
+    drop, floors = _drop_and_floors(state, index)
+    tail = yield from _ranges(generations, lambda log: max(dealt[log], floors.get(log, 0)) + 1)
+    newest = generations[-1]
+    return PageToken(check, serial, drop, newest.number, len(newest.logs), tail)
+
+
+def _drop_and_floors(state: ManifestState, index: str) -> tuple[int, Mapping[int, int]]:
+    return state.last_drop(index), state.floors[index].lsns if index in state.floors else {}
+
+
+def _ranges(
+    generations: Sequence[RoutingGeneration], first_of: Callable[[int], int]
+) -> Steps[tuple[tuple[int, int, int], ...]]:
+    """What there is to read of each log; all logs of the newest generation are in it."""
+    tails: Mapping[int, int] = yield FindTails([log for each in generations if each.ends is None for log in each.logs])
+    found = []
+    for each in generations:
+        for log, end in zip(each.logs, each.ends or [tails.get(log, 0) for log in each.logs], strict=True):
+            first = first_of(log)
+            if first <= end or each is generations[-1]:
+                found.append((log, first, max(end, first - 1)))
+    return tuple(found)
+
+
+def _go_on(view: View, at: PageToken) -> Steps[PageToken]:
+    """What was written behind a token up to this moment."""
+    yield ConfirmView()
+    state = view()
+    drop, floors = _drop_and_floors(state, at.index)
+    if drop != at.drop:
+        raise PageExpired(f"index {at.index} was dropped")
+    positions = at.positions
+    generations = [each for each in state.readable() if each.number >= at.generation]
+    if not generations:
+        raise LogDeviceError(Status.INVALID_PARAM, "a page token of another index log")
+    if generations[0].number > at.generation + 1:
+        raise PageExpired(
+            f"index {at.index}: the raw logs of generation {at.generation + 1} are dealt and not known any more"
+        )
+    if generations[0].number > at.generation:  # it has ended, and is dealt: what can be read of it is all
+        tails: Mapping[int, int] = yield FindTails(list(positions))
+        ended = RoutingGeneration(at.generation, tuple(positions), tuple(tails[log] for log in positions))
+        generations.insert(0, ended)
+    tail = yield from _ranges(generations, lambda log: max(positions.get(log, 1), floors.get(log, 0) + 1))
+    newest = generations[-1]
+    return PageToken(at.index, None, drop, newest.number, len(newest.logs), tail)
 
 
 def _checked_index(index: str) -> str:
@@ -152,32 +246,45 @@ def _checked_index(index: str) -> str:
         raise LogDeviceError(Status.INVALID_PARAM, str(error)) from None
 
 
-def _parts(state: ManifestState, at: PageToken) -> list[Part]:
-    if at.serial > state.serial:
+def _parts(state: ManifestState, at: PageToken, serial: int) -> list[Part]:
+    if serial > state.serial:
         raise LogDeviceError(Status.INVALID_PARAM, "a page token of another index log, or of a later state")
-    if at.serial < state.forgotten:
+    if serial < state.forgotten:
         raise _expired(at)
-    return state.parts(at.index, at.serial)
+    return state.parts(at.index, serial)
+
+
+def _groups(parts: Sequence[Part]) -> list[list[Part]]:
+    """What is merged for a page: each file alone, and neighbouring slices as far as they fit into memory."""
+    groups: list[list[Part]] = []
+    size = 0
+    for part in parts:
+        size += part.bytes
+        if groups and part.kind is groups[-1][-1].kind is PartKind.UNSORTED and size <= SLICE_BYTES_MAX:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+            size = part.bytes
+    return groups
 
 
 def _expired(at: PageToken) -> PageExpired:
-    return PageExpired(f"index {at.index}: the files of state {at.serial} are not kept any more; begin again")
+    return PageExpired(f"index {at.index}: the files of state {at.serial} are not kept any more")
 
 
-def _step(
-    store: FileStore, at: PageToken, files: list[Part], slices: list[Part]
-) -> Steps[tuple[str, pa.Table, PageToken]]:
+def _step(store: FileStore, at: PageToken, groups: Sequence[list[Part]]) -> Steps[tuple[str, pa.Table, PageToken]]:
     """The next page of the step at hand, perhaps empty, and where to go on."""
-    beyond = PageToken(at.index, at.serial, at.tail, at.step + 1)
-    if at.step > len(files):
-        place = at.step - len(files) - 1
-        if place >= len(at.tail):
+    beyond = replace(at, step=at.step + 1, after=None, lsn=0)
+    if at.step >= len(groups):
+        place = at.step - len(groups)
+        log, first, last = at.tail[place] if place < len(at.tail) else (0, 1, 0)
+        start = max(first, at.lsn + 1)
+        if start > last:
             return "", SCHEMA.empty_table(), beyond
-        log, first, last = at.tail[place]
-        raw: RawRange = yield ReadRange(log, max(first, at.lsn + 1), last, PAGE_BYTES_MAX)
+        raw: RawRange = yield ReadRange(log, start, last, PAGE_BYTES_MAX, at.index)
         return f"log {log}", _table_of_index(at.index, raw), beyond if raw.until >= last else replace(at, lsn=raw.until)
-    chosen = slices if at.step == len(files) else [files[at.step]]
-    source = "unsorted" if at.step == len(files) else chosen[0].name
+    chosen = groups[at.step]
+    source = "unsorted" if chosen[0].kind is PartKind.UNSORTED else chosen[0].name
     found: pa.Table = yield DoWork(lambda: _next_piece(store, chosen, at.after))
     if not len(found):
         return source, found, beyond

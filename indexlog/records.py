@@ -19,6 +19,8 @@ RECORD_BYTES_MAX: Final = 1 << 20
 VARIABLE_MAX: Final = (1 << 31) - 1
 TIMESTAMP_MAX: Final = (1 << 53) - 1
 _FORMAT: Final = 1
+_VALUES: Final = 8
+"""Of a record."""
 _INDEX: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 Texts = Mapping[str, str]
@@ -216,6 +218,18 @@ def decode_record(data: bytes) -> LogRecord:
         return check_record(LogRecord(index, docid, Modification(deleted, fields, variables, categories, timestamp)))
     except (ValueError, TypeError, LogDeviceError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"this is no modification of a document: {str(error)[:200]}") from None
+
+
+def peek_index(data: bytes) -> str | None:
+    """Of which index a record is, without looking at the rest of it; None: it is none, as far as can be seen."""
+    unpacker = msgpack.Unpacker(max_buffer_size=RECORD_BYTES_MAX)
+    try:
+        unpacker.feed(data)
+        if unpacker.read_array_header() != _VALUES or unpacker.unpack() != _FORMAT:
+            return None
+        return check_index(unpacker.unpack())
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
 
 
 def pack_contents(change: Modification) -> bytes | None:

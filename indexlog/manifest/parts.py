@@ -75,6 +75,8 @@ class IndexFloor:
     """Nothing of generations before this one is its own."""
     lsns: Mapping[int, int]
     """Of the raw logs that there were, the last LSN that is not its own."""
+    drop: int
+    """Which drop it was, of all that there were: from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ FLOORS_MAX: Final = 50_000
 """Indexes that were dropped at some time."""
 JOBS_MAX: Final = 1000
 """At a time."""
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class ManifestState:
@@ -93,6 +93,20 @@ class ManifestState:
         if any(each.ends is None for each in self.generations[:-1]):
             return None
         return self.generations[-1]
+
+    def readable(self) -> list[RoutingGeneration]:
+        """Those that are not dealt whole, up to the first that has not ended: nothing is written to later ones yet, as far as it is acknowledged."""
+        found = []
+        for each in self.generations:
+            found.append(each)
+            if each.ends is None:
+                break
+        return found
+
+    def last_drop(self, index: str) -> int:
+        """Which drop of all that there were was the last one of an index; 0: it was never dropped."""
+        floor = self.floors.get(index)
+        return 0 if floor is None else floor.drop
 
     def undealt_logs(self) -> list[tuple[int, int | None]]:
         """Raw logs that are not dealt whole, in the order of dealing, each with its end if it has one."""
@@ -295,7 +309,7 @@ class ManifestState:
         lsns = dict(self.dealt)
         for log, lsn in wanted.floors:
             lsns[log] = max(lsns[log], lsn)
-        self.floors[wanted.index] = IndexFloor(self.generations[0].number, lsns)
+        self.floors[wanted.index] = IndexFloor(self.generations[0].number, lsns, self.drops)
 
     def _add_generation(self, wanted: AddGeneration) -> None:
         if self.writable() is None:
@@ -337,8 +351,8 @@ class ManifestState:
                 self.unreadable,
                 [[index, [_packed(part) for part in self.indexes[index]]] for index in sorted(self.indexes)],
                 [
-                    [index, self.floors[index].generation, sorted(self.floors[index].lsns.items())]
-                    for index in sorted(self.floors)
+                    [index, floor.generation, sorted(floor.lsns.items()), floor.drop]
+                    for index, floor in sorted(self.floors.items())
                 ],
                 [[each.index, _packed(each.part), each.retired, each.time] for each in self.retired],
             ]
@@ -375,8 +389,10 @@ class ManifestState:
         found.drops, found.unreadable = _number(drops), _number(unreadable)
         found.indexes = {check_index(index): [_unpacked(part) for part in parts] for index, parts in indexes}
         found.floors = {
-            check_index(index): IndexFloor(_number(number), {_number(log): lsn_field(lsn) for log, lsn in lsns})
-            for index, number, lsns in floors
+            check_index(index): IndexFloor(
+                _number(number), {_number(log): lsn_field(lsn) for log, lsn in lsns}, _number(drop)
+            )
+            for index, number, lsns, drop in floors
         }
         found.retired = [
             RetiredPart(check_index(index), _unpacked(part), _number(retired), _number(time))

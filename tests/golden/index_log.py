@@ -74,7 +74,12 @@ def index_log_cases() -> Iterator[GoldenCase]:
             yield GoldenCase(name, m.encode_manifest_command(command), m.decode_manifest_command)
         seen.add(name)
     yield GoldenCase("manifest", manifest_of(COMMANDS).encode(), _told)
-    token = PageToken("books", 4, ((1 << 40, 18, 20),), 1, "doc-1", 19)
+    token = PageToken("books", 4, 2, 1, 1, ((1 << 40, 18, 20), ((1 << 40) + 2, 1, 0)), 1, "doc-1", 19)
     yield GoldenCase("page token", token.encode().encode(), lambda data: PageToken.decode(data.decode()))
+    yield GoldenCase(
+        "page token of what is written later",
+        token.at_end().encode().encode(),
+        lambda data: PageToken.decode(data.decode()),
+    )
     routes = bytes(raw_log_of("books", f"doc-{number}", range(7)) for number in range(20))
     yield GoldenCase("raw logs of 20 documents, of seven", routes, None)

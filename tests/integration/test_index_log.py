@@ -16,7 +16,7 @@ from client.client import Client
 from indexlog.index_log import IndexLog, make_index_log
 from indexlog.paging import PageExpired
 from indexlog.planning import ALL_AT_ONCE
-from indexlog.records import LogRecord, Modification
+from indexlog.records import LogRecord, Modification, document, merge
 from indexlog.verifying import verify
 from indexlog.writer import IndexWriter
 from logdevice_py.core.status import LogDeviceError, Status
@@ -39,7 +39,7 @@ async def client(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Client]
 
 async def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/indexlog.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    code, _ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {"directory": tmp_path}
     exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/indexlog.md", "exec"), names)
     await names["example"]()
@@ -211,3 +211,78 @@ async def test_a_job_that_somebody_ended_commits_nothing(client: Client, tmp_pat
         assert other.store.list() == []
         await other.deal()
         assert list(await other.documents("books")) == ["a"]
+
+
+async def test_who_follows_gets_what_is_written_whatever_is_done_to_it(client: Client) -> None:
+    """Another process follows an index through deals, merges and other raw logs, and begins again in between from the token of its last page."""
+    found: dict[str, Modification] = {}
+
+    async def follow(token: str | None, until: str) -> str:
+        async with IndexLog(client) as log:
+            async for page in log.follow("books", token):
+                for docid, change in page.rows():
+                    found[docid] = merge(found[docid], change) if docid in found else change
+                if until in found:
+                    return page.token
+        raise AssertionError("it follows for ever")
+
+    async with IndexLog(client) as log, log.writer() as writer:
+        await writer.put("books", "first", {"n": "0"})
+        token: str | None = None
+        for number in range(4):
+            following = asyncio.create_task(follow(token, f"last-{number}"))
+            for step in range(5):
+                for name in ("a", "b", "c"):
+                    await writer.put("books", name, {"n": f"{number}-{step}"})
+                    await writer.patch("books", name, variables={number: float(step)})
+                    await writer.put("songs", name, {})
+            await writer.delete("books", "first")
+            await log.deal()
+            await log.optimize(ALL_AT_ONCE)
+            await log.collect(grace=-1)
+            if number % 2:
+                await log.change_routing(3)
+            await writer.put("books", f"last-{number}", {})
+            token = await asyncio.wait_for(following, 60)
+        now = {docid: left for docid, change in found.items() if (left := document(change)) is not None}
+        assert now == await log.documents("books")
+        assert set(now) == {"a", "b", "c", *(f"last-{number}" for number in range(4))}
+        await log.drop("books")
+        with pytest.raises(PageExpired, match="index books was dropped"):
+            await read_to_the_end_twice(log, token)
+
+
+async def read_to_the_end_twice(log: IndexLog, token: str | None) -> None:
+    """What a token begins is read as of its moment; then a newer moment is asked for."""
+    for _ in range(2):
+        _, token = await read_on(log, token)
+
+
+async def read_on(log: IndexLog, token: str | None) -> tuple[list[str], str]:
+    """What there is behind a token, and the token behind that."""
+    seen = []
+    while True:
+        page = await log.read_page("books", token)
+        seen += [docid for docid, _ in page.rows()]
+        token = page.token
+        if page.next_token is None:
+            return seen, token
+
+
+async def test_the_newest_modifications_are_found_in_memory(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with IndexLog(client) as log, log.writer() as writer:
+        await log.keep_tail()
+        await writer.put("books", "a", {})
+        seen, token = await read_on(log, None)
+        assert seen == ["a"]
+        monkeypatch.setattr(log, "_read", None)  # nothing is read from raw logs for one reader alone
+        await writer.put("books", "b", {})
+        seen, token = await read_on(log, token)
+        assert seen == ["b"]
+        waiting = asyncio.create_task(log.read_page("books", token, wait=60))
+        await writer.put("songs", "s", {})
+        await writer.put("books", "c", {})
+        assert [docid for docid, _ in (await waiting).rows()] == ["c"]
+        _, token = await read_on(log, None)
+        empty = await log.read_page("books", token, wait=0.01)
+        assert (len(empty.table), empty.next_token) == (0, None)

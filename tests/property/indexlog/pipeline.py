@@ -21,6 +21,7 @@ from indexlog.effects import (
     RawRange,
     ReadRange,
     Steps,
+    TrimmedRange,
 )
 from indexlog.jobs import collect_job, deal_job, drop_index, merge_job
 from indexlog.manifest.commands import (
@@ -82,6 +83,8 @@ class Actor:
     on_end: Callable[[Any], None] = lambda result: None
     send: Any = None
     error: Exception | None = None
+    before: dict[int, int] = field(default_factory=dict)
+    """Where raw logs ended when it confirmed its view last."""
     tails: dict[int, int] = field(default_factory=dict)
 
 
@@ -94,11 +97,12 @@ class Pipeline:
         self.commands: list[tuple[bytes, int]] = []
         self.store = MemoryStore()
         self.raw: dict[int, list[bytes | None]] = {}
+        self.trimmed: dict[int, int] = {}
         self.ended: set[int] = set()
         self.written: list[tuple[int, int, LogRecord]] = []
         self.cuts: list[tuple[int, str, dict[int, int]]] = []
         self.actors: list[Actor] = []
-        self.pages = self.expired = self.compared = 0
+        self.pages = self.expired = self.compared = self.followed = 0
         self.master = LaggingReplica(self, 0)
         self.propose(self.master, Initialize("memory", self._new_logs()))
 
@@ -150,7 +154,7 @@ class Pipeline:
             return False
         try:
             actor.send = self._do(actor, effect)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, TrimmedRange) as error:
             actor.error = error
         return True
 
@@ -160,13 +164,17 @@ class Pipeline:
                 return self.propose(actor.replica, command)
             case ConfirmView():
                 actor.replica.catch_up(len(self.commands))
+                actor.before = {log: len(payloads) for log, payloads in self.raw.items()}
                 return None
             case FindTails(logs):
-                newest = actor.replica.state.generations[-1].logs[-1]
-                actor.tails = {log: len(payloads) for log, payloads in self.raw.items() if log <= newest}
-                return {log: len(self.raw[log]) for log in logs}
+                # each log is asked by itself, some time after the view was confirmed
+                found = {log: self.rng.randint(actor.before.get(log, 0), len(self.raw[log])) for log in logs}
+                actor.tails = {**actor.before, **found}
+                return found
             case ReadRange(log, start, until, _):
                 assert start <= until <= len(self.raw[log])
+                if start <= (trimmed := self.trimmed.get(log, 0)):
+                    raise TrimmedRange(log, start, min(trimmed, until))
                 until = self.rng.randint(start, until)
                 return RawRange(until, [(lsn, self.raw[log][lsn - 1]) for lsn in range(start, until + 1)])
             case DoWork(work):
@@ -217,41 +225,52 @@ class Pipeline:
                 yield ConfirmView()
             yield ProposeCommand(EndGeneration(each.number, [len(self.raw[log]) for log in each.logs]))
 
-    def read(self) -> None:
-        """A reader of one index, to its end, compared when it is there."""
+    def trim(self) -> None:
+        """What a raw log has is trimmed up to some place that is dealt, as far as another process knows."""
+        state = self.new_replica().state
+        log = self.rng.choice(sorted(self.raw))
+        dealt = state.dealt.get(log, len(self.raw[log]) if log < min(state.dealt) else 0)
+        self.trimmed[log] = max(self.trimmed.get(log, 0), self.rng.randint(0, dealt))
+
+    def read(self, rounds: int = 0) -> None:
+        """A reader of one index, compared when it is at the end; and again after each of some rounds, in which it goes on with what was written meanwhile."""
         replica, index = self.new_replica(), self.rng.choice(INDEXES)
         found: dict[str, Modification] = {}
-        pinned: list[Any] = []
 
         def steps() -> Steps[None]:
             token: str | None = None
-            while True:
-                try:
-                    page = yield from read_page(lambda: reader.replica.state, self.store, index, token)
-                except PageExpired:
-                    self.expired += 1
-                    return
-                if not pinned:
-                    pinned.extend(self._expected_at(page.next_token, reader, index))
-                self.pages += 1
-                for docid, change in page.rows():
-                    found[docid] = merge(found.get(docid, Modification(True)), change)
-                token = page.next_token
-                if token is None:
-                    break
-                reader.replica = self.new_replica()  # it may be another server's
-            told = {docid: there for docid, change in found.items() if (there := document(change)) is not None}
-            self.compared += 1
-            if told != pinned[0]:
-                raise Divergence(f"index {index}: {told} was read, {pinned[0]} was written")
+            for number in range(rounds + 1):
+                wanted: dict[str, Modification] | None = None
+                while True:
+                    try:
+                        page = yield from read_page(lambda: reader.replica.state, self.store, index, token)
+                    except PageExpired:
+                        self.expired += 1
+                        return
+                    if wanted is None:
+                        wanted = self._expected_at(page.next_token if number == 0 else None, reader, index)
+                    self.pages += 1
+                    for docid, change in page.rows():
+                        found[docid] = merge(found.get(docid, Modification(True)), change)
+                    token = page.token
+                    if page.next_token is None:
+                        break
+                    reader.replica = self.new_replica()  # it may be another server's
+                told = {docid: there for docid, change in found.items() if (there := document(change)) is not None}
+                self.compared += 1
+                self.followed += number > 0
+                if told != wanted:
+                    raise Divergence(f"index {index}, round {number}: {told} was read, {wanted} was written")
+                reader.replica = self.new_replica()
 
         reader = self.start(steps(), replica)
 
-    def _expected_at(self, token: str | None, reader: Actor, index: str) -> list[Any]:
+    def _expected_at(self, token: str | None, reader: Actor, index: str) -> dict[str, Modification]:
         from indexlog.paging import PageToken
 
         serial = reader.replica.state.serial if token is None else PageToken.decode(token).serial
-        return [self.expected(index, serial, reader.tails)]
+        assert serial is not None
+        return self.expected(index, serial, reader.tails)
 
     def expected(self, index: str, serial: int, tails: dict[int, int]) -> dict[str, Modification]:
         """The documents, in the order in which they were acknowledged."""
@@ -268,8 +287,10 @@ class Pipeline:
     def act(self) -> None:
         """Something happens."""
         rng, chance = self.rng, self.rng.random()
-        if chance < 0.25:
+        if chance < 0.24:
             self.write()
+        elif chance < 0.25:
+            self.trim()
         elif chance < 0.75 and self.actors:
             actor = rng.choice(self.actors)
             for _ in range(rng.choice([1, 1, 2, 5])):
@@ -291,7 +312,7 @@ class Pipeline:
         elif chance < 0.865:
             self.start(merge_job(view, self.store, rng.choice([POLICY, ALL_AT_ONCE])), replica)
         elif chance < 0.94:
-            self.read()
+            self.read(rng.choice([0, 0, 3, 6]))
         elif chance < 0.965:
             before = len(self.commands) * 10 - rng.choice([0, 100, 400])
             self.start(collect_job(view, self.store, before), replica)

@@ -18,11 +18,15 @@ from tests.property.indexlog.pipeline import Pipeline
 
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_pages_are_what_was_written(first: int) -> None:
-    compared = pages = 0
+    compared = pages = followed = expired = 0
     for seed in range(first, first + 10):
         done = Pipeline(seed).run()
         compared += done.compared
         pages += done.pages
+        followed += done.followed
+        expired += done.expired
+    assert followed > 50
+    assert expired > 3
     assert compared > 100
     assert pages > 300
 
@@ -102,6 +106,20 @@ class WritesNewGenerations(ManifestState):
         return self.generations[-1]
 
 
+class ForgetsDropsOfReaders(ManifestState):
+    """Who follows an index is not told that it was dropped."""
+
+    def last_drop(self, index: str) -> int:
+        return 0
+
+
+class ReadsNewGenerations(ManifestState):
+    """Raw logs are read although those before them have not ended."""
+
+    def readable(self) -> list[RoutingGeneration]:
+        return list(self.generations)
+
+
 class ServesForgotten(ManifestState):
     """Old page tokens are served from what is left."""
 
@@ -118,6 +136,8 @@ STATES = [
     ForgetsFloors,
     DealsNewGenerations,
     WritesNewGenerations,
+    ForgetsDropsOfReaders,
+    ReadsNewGenerations,
     ServesForgotten,
 ]
 

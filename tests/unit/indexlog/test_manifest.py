@@ -150,11 +150,11 @@ def test_the_next_generation_is_written_to_when_the_one_before_has_ended_and_dea
 
 def test_a_dropped_index_begins_anew_behind_all_that_it_had() -> None:
     state = apply(dealt(), DropIndex("books", [(1, 2), (2, 5)]))
-    assert state.floors == {"books": IndexFloor(0, {1: 3, 2: 5})}
+    assert state.floors == {"books": IndexFloor(0, {1: 3, 2: 5}, 1)}
     apply(state, Deal(1, 1, 4, 6, 1, 0, "1/6", SLICES))
     assert [part.path for part in state.parts("books")] == ["1/6"]
     apply(state, DropIndex("books", [(1, 8), (2, 5)]))
-    assert state.floors == {"books": IndexFloor(0, {1: 8, 2: 5})}
+    assert state.floors == {"books": IndexFloor(0, {1: 8, 2: 5}, 2)}
     assert state.parts("books") == []
 
 

@@ -1,0 +1,217 @@
+"""Pages from a token, one step at a time: where they go on, what they hold in memory, and why a token is too old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from client.replica.commands import StateVersion
+from indexlog.columns import table_of
+from indexlog.effects import (
+    ConfirmView,
+    DoWork,
+    FindTails,
+    IndexEffect,
+    RawRange,
+    ReadRange,
+    TrimmedRange,
+)
+from indexlog.manifest import commands as m
+from indexlog.manifest.state import ManifestState
+from indexlog.paging import READS_PER_PAGE, SLICE_BYTES_MAX, IndexPage, PageExpired, PageToken, read_page
+from indexlog.records import LogRecord, Modification, encode_record
+from indexlog.stored import write_container
+from indexlog.stores import MemoryStore
+from logdevice_py.core.status import LogDeviceError, Status
+
+
+class Bench:
+    """A manifest, raw logs 1 and 2, and a store."""
+
+    def __init__(self) -> None:
+        self.state = ManifestState()
+        self.store = MemoryStore()
+        self.raw: dict[int, list[bytes | None]] = {1: [], 2: []}
+        self.effects: list[IndexEffect] = []
+        self.on_read: Callable[[ReadRange], None] = lambda effect: None
+        self.apply(m.Initialize("memory", [1, 2]), m.BeginJob())
+
+    def apply(self, *commands: m.ManifestCommand) -> None:
+        for command in commands:
+            self.state.apply(m.encode_manifest_command(command), StateVersion(1, 0), 7)
+
+    def write(self, log: int, *docids: str, index: str = "books") -> None:
+        self.raw[log] += [encode_record(LogRecord(index, docid, Modification(True, {}))) for docid in docids]
+
+    def deal(self, log: int, until: int) -> None:
+        start = self.state.dealt[log] + 1
+        self.apply(m.Deal(1, log, start, until, self.state.drops, 0, "", []))
+
+    def deal_slice(self, number: int, docid: str, size: int) -> None:
+        """A slice that the manifest takes for so large."""
+        path = f"1/{number}"
+        slices = write_container(self.store, path, {"books": table_of([(docid, Modification(True, {}))])})
+        self.raw[1].append(None)
+        self.apply(m.Deal(1, 1, number, number, 0, 0, path, [replace(slices[0], bytes=size)]))
+
+    def page(self, token: str | None = None, index: str = "books") -> IndexPage:
+        steps = read_page(lambda: self.state, self.store, index, token)
+        answer: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                effect = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as stop:
+                found: IndexPage = stop.value
+                return found
+            self.effects.append(effect)
+            error = None
+            try:
+                answer = self._do(effect)
+            except LogDeviceError as problem:
+                error = problem
+
+    def _do(self, effect: IndexEffect) -> Any:
+        match effect:
+            case ConfirmView():
+                return None
+            case FindTails(logs):
+                return {log: len(self.raw[log]) for log in logs}
+            case ReadRange(log, start, until, _, "books"):
+                self.on_read(effect)
+                return RawRange(until, [(lsn, self.raw[log][lsn - 1]) for lsn in range(start, until + 1)])
+            case DoWork(work):
+                return work()
+        raise AssertionError(effect)
+
+    def rest(self, page: IndexPage) -> list[str]:
+        """The documents of this page and of the following ones, of one moment."""
+        found = [docid for docid, _ in page.rows()]
+        while page.next_token is not None:
+            page = self.page(page.next_token)
+            found += [docid for docid, _ in page.rows()]
+        self.last = page
+        return found
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_the_last_page_has_a_token_for_what_is_written_later(bench: Bench) -> None:
+    bench.write(1, "a")
+    assert bench.rest(bench.page()) == ["a"]
+    assert bench.last.tail_token is not None
+    empty = bench.page(bench.last.token)
+    assert (len(empty.table), empty.next_token) == (0, None)
+    bench.write(1, "b")
+    bench.write(2, "c", "d")
+    bench.deal(1, 2)  # what follows is read from raw logs, dealt or not
+    assert bench.rest(bench.page(empty.token)) == ["b", "c", "d"]
+    assert bench.rest(bench.page(bench.last.token)) == []
+    assert bench.rest(bench.page(empty.token)) == ["b", "c", "d"], "a token that is used again gives the same"
+
+
+def test_what_was_read_in_files_is_not_read_again(bench: Bench) -> None:
+    bench.deal_slice(1, "a", 100)
+    assert bench.rest(bench.page()) == ["a"]
+    bench.write(1, "b")
+    assert bench.rest(bench.page(bench.last.token)) == ["b"]
+
+
+def test_it_goes_on_in_the_next_generation_once_that_is_written_to(bench: Bench) -> None:
+    bench.write(1, "a")
+    assert bench.rest(bench.page()) == ["a"]
+    token = bench.last.token
+    bench.raw.update({3: [], 4: []})
+    bench.apply(m.AddGeneration([3, 4]))
+    bench.write(2, "b")
+    bench.write(3, "early")  # it is not acknowledged: its generation has not begun
+    assert bench.rest(bench.page(token)) == ["b"]
+    between = bench.last.token
+    bench.write(1, "c")
+    bench.apply(m.EndGeneration(0, [2, 1]))
+    assert bench.rest(bench.page(between)) == ["c", "early"]
+    assert bench.rest(bench.page(token)) == ["c", "b", "early"]
+    bench.deal(1, 2)
+    bench.deal(2, 1)
+    assert [each.number for each in bench.state.generations] == [1]
+    assert bench.rest(bench.page(token)) == ["c", "b", "early"], "also when the manifest knows the logs no more"
+    bench.raw.update({5: []})
+    bench.apply(m.AddGeneration([5]), m.EndGeneration(1, [1, 0]))
+    bench.deal(3, 1)
+    with pytest.raises(PageExpired, match="raw logs of generation 1 are dealt and not known any more; begin again"):
+        bench.page(token)
+
+
+def test_who_follows_is_told_of_a_drop(bench: Bench) -> None:
+    bench.write(1, "a")
+    assert bench.rest(bench.page()) == ["a"]
+    other = bench.last.token
+    bench.apply(m.DropIndex("songs", [(1, 1), (2, 0)]))
+    assert bench.rest(bench.page(other)) == []
+    bench.apply(m.DropIndex("books", [(1, 1), (2, 0)]))
+    with pytest.raises(PageExpired, match="index books was dropped; begin again"):
+        bench.page(other)
+    bench.write(1, "b")
+    assert bench.rest(bench.page()) == ["b"]
+    bench.write(1, "c")
+    assert bench.rest(bench.page(bench.last.token)) == ["c"]
+
+
+def test_who_is_behind_what_was_trimmed_is_told(bench: Bench) -> None:
+    bench.write(1, "a", "b")
+
+    def trimmed(effect: ReadRange) -> None:
+        raise TrimmedRange(effect.log, effect.start, 2)
+
+    bench.on_read = trimmed
+    with pytest.raises(LogDeviceError, match="were trimmed before they were dealt") as lost:
+        bench.page()
+    assert lost.value.status is Status.DATALOSS
+    token = PageToken("books", 0, 0, 0, 2, ((1, 1, 2), (2, 1, 0))).encode()
+    bench.deal(1, 2)
+    with pytest.raises(PageExpired, match="raw log 1 was dealt and trimmed meanwhile; begin again") as expired:
+        bench.page(token)
+    assert expired.value.status is Status.STALE
+
+
+def test_a_page_reads_only_so_much_of_other_indexes(bench: Bench) -> None:
+    bench.write(1, *map(str, range(2 * READS_PER_PAGE + 1)), index="songs")
+    whole = bench._do
+    bench._do = lambda effect: whole(  # a read gives one record
+        replace(effect, until=effect.start) if isinstance(effect, ReadRange) else effect
+    )
+    page = bench.page()
+    assert len(page.table) == 0
+    assert page.next_token is not None
+    assert sum(isinstance(effect, ReadRange) for effect in bench.effects) == READS_PER_PAGE
+    bench.write(1, "late")
+    assert bench.rest(page) == []
+    assert bench.rest(bench.page(bench.last.token)) == ["late"]
+
+
+def test_slices_are_merged_as_far_as_they_fit_into_memory(bench: Bench) -> None:
+    half = SLICE_BYTES_MAX // 2
+    for number, (docid, size) in enumerate([("c", half), ("b", half), ("d", half), ("a", 2 * half + 2), ("e", 1)], 1):
+        bench.deal_slice(number, docid, size)
+    sizes = []
+    page = bench.page()
+    while page.next_token is not None:
+        if len(page.table):
+            sizes.append(page.table.column("docid").to_pylist())
+        page = bench.page(page.next_token)
+    assert sizes == [["b", "c"], ["d"], ["a"], ["e"]]
+
+
+def test_a_token_of_another_index_log_is_refused(bench: Bench) -> None:
+    for wrong in (
+        PageToken("books", 9, 0, 0, 2, ((1, 1, 0), (2, 1, 0))),
+        PageToken("books", None, 0, 3, 1, ((9, 1, 0),), 1),
+    ):
+        with pytest.raises(LogDeviceError, match="of another index log"):
+            bench.page(wrong.encode())
