@@ -28,6 +28,7 @@ from logdevice_py.placement.cluster_placement import check_policy
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.driver import Driver
+from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport, bind
 from logdevice_py.shell.introduction import Identity
 from sequencer.effects import EpochStoreRequest, LogNotice
@@ -39,7 +40,7 @@ from server.instance import choose_instance, keep_instance
 from server.live_settings import LiveSettings, live_settings_of
 from server.node import Node
 from server.node_settings import NodeSettings
-from server.node_view import AdminApi, AdminView, MetricSource
+from server.node_view import AdminApi, AdminView
 from server.private_files import make_private_directory
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss

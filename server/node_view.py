@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,28 +13,11 @@ from logdevice_py.core.ids import InstanceId, NodeId, ShardId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.driver import Driver
+from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport
 from server.live_settings import LiveSettings
 from server.node import Node
 from storage_node.service import ShardService
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSource:
-    """A metrics object, and what counts with it."""
-
-    section: str
-    """As in docs/metrics.md."""
-    metrics: Any
-    shard: int | None = None
-    """Index of the shard that counts; None: the node as a whole."""
-    log: int | None = None
-    """The log that it is about; None: no single one."""
-
-    def labels(self) -> dict[str, str]:
-        """What tells its series from others of the same metric."""
-        given = {"shard": self.shard, "log_id": self.log}
-        return {name: str(value) for name, value in given.items() if value is not None}
 
 
 class NodeView(Protocol):

@@ -13,6 +13,7 @@ from logdevice_py.core.ids import LOG_ID_MAX, LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.http.openapi import Parameter, invalid, unknown_parameter
 from sequencer.node import SequencerNode
 from server.admin import log_tree_actions
 
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
 _TRY_AGAIN: Final = 0.002
 """Seconds between two looks whether entries are on their way."""
 _QUIET_WITHIN: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A value that a request gives."""
-
-    name: str
-    type: str
-    """As JSON calls it: integer or string."""
-    doc: str
-    minimum: int = 0
-    maximum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +43,16 @@ class AdminAction:
             LogDeviceError: INVALID_PARAM: they are not what is declared; the text says what is wrong.
         """
         if not isinstance(given, dict):
-            raise _invalid("write a JSON object")
+            raise invalid("write a JSON object")
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in given:
             if name not in known:
-                raise _invalid(f"{str(name)[:50]}: no such parameter; there are {', '.join(known) or 'none'}")
+                raise unknown_parameter(name, known)
         for name, parameter in known.items():
             if name not in given:
-                raise _invalid(f"{name}: is missing: {parameter.doc}")
-            _check_value(parameter, given[name])
+                raise invalid(f"{name}: is missing: {parameter.doc}")
+            parameter.check(given[name])
         return given
-
-
-def _check_value(parameter: Parameter, value: Any) -> None:
-    if parameter.type == "integer":
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise _invalid(f"{parameter.name}: write an integer")
-        if not parameter.minimum <= value <= parameter.maximum:
-            raise _invalid(f"{parameter.name}: is not within {parameter.minimum} to {parameter.maximum}")
-    elif not isinstance(value, str) or not value:
-        raise _invalid(f"{parameter.name}: write a string")
-
-
-def _invalid(text: str) -> LogDeviceError:
-    return LogDeviceError(Status.INVALID_PARAM, text)
 
 
 _LOG: Final = Parameter("log_id", "integer", "The data log.", 1, LOG_ID_MAX)
@@ -122,7 +97,7 @@ async def _trim(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         lsn = LSN.parse(given["lsn"])
     except ValueError as error:
-        raise _invalid(f"lsn: {error}") from None
+        raise invalid(f"lsn: {error}") from None
     if host.config.log(log) is None:
         raise LogDeviceError(Status.NOTFOUND, f"there is no log {log}")
     async with Client(host.path) as client:

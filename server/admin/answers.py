@@ -1,4 +1,4 @@
-"""Answers of the admin API: JSON with status names, and tables that are sent row by row."""
+"""Tables that are sent row by row."""
 
 from __future__ import annotations
 
@@ -9,42 +9,15 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from logdevice_py.core.status import TRAITS, LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables.declare import TableDeclaration
 from server.admin.metrics import AdminMetrics
 from server.admin.tables import Rows
 
-_HTTP: Final[dict[Status, int]] = {
-    Status.INVALID_PARAM: 400,
-    Status.ACCESS: 403,
-    Status.NOTFOUND: 404,
-    Status.REDIRECTED: 409,
-    Status.PREEMPTED: 409,
-    Status.NOTSUPPORTED: 405,
-    Status.TOOBIG: 413,
-    Status.OVERLOADED: 429,
-    Status.INTERNAL: 500,
-    Status.TIMEDOUT: 504,
-}
-"""HTTP's codes for our statuses; for all others 503."""
 TURN_BUDGET_US: Final = 500
 """For so long rows are made before other events of the node get their share."""
-
-
-def answer(content: Any, *, code: int = 200) -> web.Response:
-    """A JSON document."""
-    return web.json_response(content, status=code, headers={"Cache-Control": "no-store"})
-
-
-def refusal(status: Status, detail: str = "", *, code: int | None = None) -> web.Response:
-    """An error."""
-    body = {"error": {"status": status.name, "detail": detail or TRAITS[status].meaning}}
-    response = answer(body, code=_HTTP.get(status, 503) if code is None else code)
-    if code == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    return response
 
 
 class TableAnswer:
@@ -126,8 +99,3 @@ async def _steps(rows: Rows) -> AsyncIterator[Any]:
     else:
         async for row in rows:
             yield row
-
-
-def explain_failure(error: LogDeviceError) -> web.Response:
-    """What a table that could not be made is answered."""
-    return refusal(error.status, error.detail)

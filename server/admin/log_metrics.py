@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from logdevice_py.core.declare import gauge
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import epoch_of, esn_of
+from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.tables.sequencing import AppendThroughputRow
 from logdevice_py.tables.storage import ReadersRow
-from server.node_view import MetricSource
 
 
 @dataclass(slots=True)

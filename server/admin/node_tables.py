@@ -28,6 +28,7 @@ from logdevice_py.placement.failure_domains import labelled_scopes
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
 from logdevice_py.runtime.clock import wall_us
+from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.tables.cluster import (
@@ -44,7 +45,6 @@ from sequencer.settings import SequencerSettings
 from server.live_sections import is_live
 from server.live_settings import LiveSettings
 from server.node import Node
-from server.node_view import MetricSource
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.settings import StorageSettings
 

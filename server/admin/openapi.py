@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
-from logdevice_py.core.status import TRAITS
+from logdevice_py.runtime.http.openapi import BEARER, OBJECT, TEXT, answers, common_paths, document, get
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration
-from server.admin.actions import ACTIONS, AdminAction, Parameter
+from server.admin.actions import ACTIONS, AdminAction
 
 _TYPES: Final = {
     ColumnKind.INTEGER: "integer",
@@ -20,19 +20,11 @@ _TYPES: Final = {
     ColumnKind.LSN: "integer",
     ColumnKind.TIME: "integer",
 }
-_ERROR: Final = {"$ref": "#/components/schemas/Error"}
-_BEARER: Final = [{"token": list[str]()}]
 _TAGS: Final = {
     "node": "What a node says of itself.",
     "tables": "Debug tables, each row as an array of cells in the order of the columns.",
     "actions": "What an operator can have a node do.",
 }
-_STATE: Final = {
-    "type": "object",
-    "required": ["status"],
-    "properties": {"status": {"type": "string"}, "node": {"type": "integer"}},
-}
-_TEXT: Final = {"type": "string"}
 _TABLE_LIST: Final = {
     "type": "object",
     "required": ["tables"],
@@ -43,16 +35,16 @@ _TABLE_LIST: Final = {
                 "type": "object",
                 "required": ["name", "rows", "source", "required", "columns"],
                 "properties": {
-                    "name": _TEXT,
+                    "name": TEXT,
                     "rows": {"type": "string", "description": "What a row is."},
-                    "source": _TEXT,
-                    "required": {"type": "array", "items": _TEXT},
+                    "source": TEXT,
+                    "required": {"type": "array", "items": TEXT},
                     "columns": {
                         "type": "array",
                         "items": {
                             "type": "object",
                             "required": ["name", "type", "doc"],
-                            "properties": {"name": _TEXT, "type": _TEXT, "doc": _TEXT},
+                            "properties": {"name": TEXT, "type": TEXT, "doc": TEXT},
                         },
                     },
                 },
@@ -74,62 +66,15 @@ _QUERY: Final = (
 def describe(tables: Iterable[TableDeclaration], *, protected: bool) -> dict[str, Any]:
     """As OpenAPI 3.1 wants it. `protected`: also what only reads needs the bearer token."""
     paths: dict[str, Any] = {
-        "/v1/health": _get("get_health", "Whether the process answers.", _STATE),
-        "/v1/ready": _get("get_readiness", "Whether the node takes requests of clients.", _STATE),
-        "/v1/node": _get("get_node", "The node's row of table `info`.", _info()),
-        "/v1/tables": _get("list_tables", "The tables that are served, with their columns.", _TABLE_LIST),
-        "/v1/openapi.json": _get("get_description", "This description.", _object()),
-        "/metrics": _get("get_metrics", "For Prometheus.", {"type": "string"}, media="text/plain"),
+        **common_paths("node", {"node": {"type": "integer"}}),
+        "/v1/node": get("get_node", "node", "The node's row of table `info`.", _info()),
+        "/v1/tables": get("list_tables", "node", "The tables that are served, with their columns.", _TABLE_LIST),
     }
     for table in tables:
         paths[f"/v1/tables/{table.name}"] = _table(table)
     for action in ACTIONS.values():
         paths[f"/v1/actions/{action.name}"] = _action(action)
-    error = {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["status", "detail"],
-                "properties": {
-                    "status": {"type": "string", "enum": [status.name for status in TRAITS]},
-                    "detail": {"type": "string"},
-                },
-            }
-        },
-    }
-    document: dict[str, Any] = {
-        "openapi": "3.1.0",
-        "info": {"title": "Admin API of a node of logdevice_py", "version": "1"},
-        "tags": [{"name": name, "description": doc} for name, doc in _TAGS.items()],
-        "paths": paths,
-        "components": {
-            "schemas": {"Error": error},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }
-    if protected:
-        document["security"] = _BEARER
-        for path in ("/v1/health", "/v1/ready"):
-            paths[path]["get"]["security"] = []
-    return document
-
-
-def _object() -> dict[str, Any]:
-    return {"type": "object"}
-
-
-def _answers(schema: dict[str, Any], media: str = "application/json") -> dict[str, Any]:
-    return {
-        "200": {"description": "Done.", "content": {media: {"schema": schema}}},
-        "default": {"description": "Refused or failed.", "content": {"application/json": {"schema": _ERROR}}},
-    }
-
-
-def _get(operation: str, summary: str, schema: dict[str, Any], *, media: str = "application/json") -> dict[str, Any]:
-    described = {"operationId": operation, "tags": ["node"], "summary": summary, "responses": _answers(schema, media)}
-    return {"get": described}
+    return document("Admin API of a node of logdevice_py", _TAGS, paths, protected=protected)
 
 
 def _cells(table: TableDeclaration) -> dict[str, dict[str, Any]]:
@@ -172,8 +117,7 @@ def _table(table: TableDeclaration) -> dict[str, Any]:
     ]
     for parameter in parameters:
         parameter["required"] = parameter["name"] in table.required and parameter["name"] != "lsn"
-    described = {"operationId": f"get_table_{table.name}", "tags": ["tables"], "summary": table.doc}
-    return {"get": {**described, "parameters": parameters, "responses": _answers(schema)}}
+    return get(f"get_table_{table.name}", "tables", table.doc, schema, parameters=parameters)
 
 
 def _is_bare(name: str, columns: set[str]) -> bool:
@@ -185,15 +129,10 @@ def _action(action: AdminAction) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "required": [parameter.name for parameter in action.parameters],
-        "properties": {parameter.name: _property(parameter) for parameter in action.parameters},
+        "properties": {
+            parameter.name: {**parameter.schema(), "description": parameter.doc} for parameter in action.parameters
+        },
     }
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    described = {"operationId": action.name, "tags": ["actions"], "summary": action.doc, "security": _BEARER}
-    return {"post": {**described, "requestBody": body, "responses": _answers(_object())}}
-
-
-def _property(parameter: Parameter) -> dict[str, Any]:
-    described: dict[str, Any] = {"type": parameter.type, "description": parameter.doc}
-    if parameter.type == "integer":
-        described |= {"minimum": parameter.minimum, "maximum": parameter.maximum}
-    return described
+    described = {"operationId": action.name, "tags": ["actions"], "summary": action.doc, "security": BEARER}
+    return {"post": {**described, "requestBody": body, "responses": answers(OBJECT)}}

@@ -34,6 +34,7 @@ from logdevice_py.protocol import messages
 from logdevice_py.protocol.declare import CODECS, FIELDS_SIZE_MAX, FieldKind, IntKind, ListKind, TupleKind
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO
 from logdevice_py.protocol.messages import MessageType
+from logdevice_py.runtime.http.prometheus import prometheus_name
 from logdevice_py.shell.settings import TransportMetrics
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import PUSHED
@@ -46,7 +47,6 @@ from server.admin.actions import ACTIONS
 from server.admin.log_metrics import LogMetrics
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
-from server.admin.prometheus import prometheus_name
 from server.copy_review import CopyReviewMetrics
 from server.live_sections import LIVE, LiveSection
 from server.node import NodeMetrics

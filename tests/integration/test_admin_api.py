@@ -23,9 +23,9 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import make_token, node_token, program_token, token_beside
+from logdevice_py.runtime.http.places import HEALTH_PLACES
 from logdevice_py.tables import from_cluster_file
 from server.admin.metrics import AdminMetrics
-from server.admin.places import HEALTH_PLACES
 from server.admin.start import open_admin
 from server.dev import layout
 from server.dev.dev_cluster import make_config

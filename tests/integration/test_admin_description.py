@@ -22,7 +22,7 @@ from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.runtime.admin_token import program_token
-from server.admin.try_page import PAGE, TRY_PAGE
+from logdevice_py.runtime.http.try_page import PAGE, TRY_PAGE
 from tests.integration.test_admin_api import exchange, get, one_node, write_token
 
 _USE = """

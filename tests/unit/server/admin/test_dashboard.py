@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from logdevice_py.core.declare import declarations
-from server.admin.prometheus import prometheus_name
+from logdevice_py.runtime.http.prometheus import prometheus_name
 from server.dev.render_docs import METRICS
 
 DASHBOARD = Path(__file__).resolve().parents[4] / "conf" / "grafana-dashboard.json"

@@ -1,4 +1,4 @@
-"""A page on which the admin API can be tried: it reads the description and offers every operation. It needs nothing from elsewhere."""
+"""A page on which an HTTP service can be tried: it reads the description and offers every operation. It needs nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PAGE_HEADERS: Final = {
 PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
-<title>Admin API</title>
+<title>HTTP API</title>
 <style>
   body { font: 15px/1.4 sans-serif; max-width: 70em; margin: 1em auto; padding: 0 1em }
   details { border: 1px solid #bbb; border-radius: 4px; margin: .3em 0; padding: .3em .6em }
   summary code { font-weight: bold } label { display: block; margin: .3em 0 } label span { display: inline-block; min-width: 8em }
   pre { background: #f3f3f3; padding: .6em; overflow: auto; max-height: 30em } .bad { color: #a00 }
 </style>
-<h1>Admin API</h1>
+<h1>HTTP API</h1>
 <form id="access"><label><span>Token</span><input id="token" type="password" size="40" autocomplete="off">
 <button>Load</button> <small>the content of the file .token beside the cluster file, where requests need one</small></label></form>
 <p id="state"></p>

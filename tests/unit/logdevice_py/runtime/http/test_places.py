@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logdevice_py.config.admin import AdminSettings
-from server.admin.places import HEALTH_PLACES, ConnectionPlaces
+from logdevice_py.runtime.http.places import HEALTH_PLACES, ConnectionPlaces
 
 SETTINGS = AdminSettings(connections_max=2, connections_per_address_max=3)
 ALL = 2 + HEALTH_PLACES

@@ -5,10 +5,10 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 
 from logdevice_py.core.declare import declarations
+from logdevice_py.runtime.http.prometheus import prometheus_name, render
+from logdevice_py.runtime.metric_source import MetricSource
 from sequencer.metrics import SequencerMetrics
-from server.admin.prometheus import prometheus_name, render
 from server.dev.render_docs import METRICS
-from server.node_view import MetricSource
 from storage_node.log_store.metrics import LogStoreMetrics
 
 

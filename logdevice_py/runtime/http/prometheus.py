@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from logdevice_py.core.declare import MetricDeclaration, declarations
 from logdevice_py.core.histogram import Histogram, bucket_of
-from server.node_view import MetricSource
+from logdevice_py.runtime.metric_source import MetricSource
 
 _MICROS: Final = 1e6
 _EDGES: Final = tuple(1 << power for power in range(7, 25))
