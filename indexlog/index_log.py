@@ -15,6 +15,7 @@ from client.public_names import PublicNames
 from client.read.items import Gap, GapKind
 from client.replica.commands import refusal
 from client.replica.replica import Replica
+from indexlog.backlog import Backlog
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -343,6 +344,10 @@ class IndexLog(PublicNames):
             await self._tailer.__aenter__()
         return self._tailer
 
+    def backlogs(self) -> list[Backlog]:
+        """What of each raw log is not dealt, as far as `keep_tail` has read; empty without it."""
+        return [] if self._tailer is None else self._tailer.backlogs()
+
     async def read_page(self, index: str, token: str | None = None, *, wait: float = 0) -> IndexPage:
         """A page of an index: the first one, or, with a token, the page behind it.
 
@@ -359,13 +364,27 @@ class IndexLog(PublicNames):
         if wait <= 0:
             return page
         deadline = self.client.loop.time() + wait
-        tailer = await self.keep_tail()
         while page.tail_token is not None and not len(page.table):
-            left = deadline - self.client.loop.time()
-            if not await tailer.news(PageToken.decode(page.tail_token), left):
+            if not await self.news(page.tail_token, deadline - self.client.loop.time()):
                 return page
             page = await self.run(read_page(lambda: self.state, self.store, index, page.tail_token))
         return page
+
+    async def news(self, token: str, seconds: float) -> bool:
+        """Wait until there may be something behind the last page.
+
+        Args:
+            token: that of the last page (`IndexPage.tail_token`).
+            seconds: to wait at most.
+
+        Returns:
+            False: the time is up.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM.
+        """
+        at = PageToken.decode(token)
+        return await (await self.keep_tail()).news(at, seconds)
 
     async def pages(self, index: str) -> AsyncIterator[IndexPage]:
         """All pages of an index, as of this moment.

@@ -282,7 +282,11 @@ def _step(store: FileStore, at: PageToken, groups: Sequence[list[Part]]) -> Step
         if start > last:
             return "", SCHEMA.empty_table(), beyond
         raw: RawRange = yield ReadRange(log, start, last, PAGE_BYTES_MAX, at.index)
-        return f"log {log}", _table_of_index(at.index, raw), beyond if raw.until >= last else replace(at, lsn=raw.until)
+        following = beyond if raw.until >= last else replace(at, lsn=raw.until)
+        if not raw.records:
+            return f"log {log}", SCHEMA.empty_table(), following
+        rows: pa.Table = yield DoWork(lambda: _table_of_index(at.index, raw))
+        return f"log {log}", rows, following
     chosen = groups[at.step]
     source = "unsorted" if chosen[0].kind is PartKind.UNSORTED else chosen[0].name
     found: pa.Table = yield DoWork(lambda: _next_piece(store, chosen, at.after))

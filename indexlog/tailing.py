@@ -9,11 +9,13 @@ from typing import Final
 from client.client import Client
 from client.read.items import GapKind
 from client.replica.replica import Replica
+from indexlog.backlog import Backlog
 from indexlog.effects import RawRange
 from indexlog.manifest.state import ManifestState
 from indexlog.paging import PageToken
 from indexlog.recent import RecentRecords
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.units import Timestamp
 
 TAIL_BYTES: Final = 64_000_000
 _READ_AT_ONCE: Final = 5000
@@ -36,6 +38,7 @@ class RawTailer:
         self._manifest = manifest
         self._bytes_max = bytes_max
         self._recent: dict[int, RecentRecords] = {}
+        self._backlogs: dict[int, Backlog] = {}
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._following: asyncio.Task[None] | None = None
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
@@ -68,6 +71,15 @@ class RawTailer:
         """Bytes that are held, about."""
         return sum(each.size for each in self._recent.values())
 
+    def backlogs(self) -> list[Backlog]:
+        """What is not dealt, as far as it was read, of each raw log that is read now."""
+        return list(self._backlogs.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for something to be written."""
+        return sum(map(len, self._waiting.values()))
+
     async def _follow(self) -> None:
         """Read what the manifest says is written to."""
         seen: tuple[int, int, tuple[int, ...]] | None = None
@@ -76,17 +88,20 @@ class RawTailer:
             logs = tuple(log for each in state.readable() for log in each.logs)
             for log in set(self._recent) - set(logs):
                 self._reading.pop(log).cancel()
-                del self._recent[log]
+                del self._recent[log], self._backlogs[log]
             for log in set(logs) - set(self._recent):
                 self._recent[log] = RecentRecords(state.dealt[log] + 1, max(1, self._bytes_max // len(logs)))
+                self._backlogs[log] = Backlog()
                 self._reading[log] = self._client.loop.create_task(self._read(log), name=f"tail of raw log {log}")
+            for log, backlog in self._backlogs.items():
+                backlog.deal(state.dealt[log])
             if seen != (now := (state.drops, len(state.generations), logs)):
                 seen = now
                 self._wake_all()
 
     async def _read(self, log: int) -> None:
         """Read one log for ever, or until it ends."""
-        recent = self._recent[log]
+        recent, backlog = self._recent[log], self._backlogs[log]
         while True:
             try:
                 async with self._client.reader(log, recent.next) as reader:
@@ -94,11 +109,11 @@ class RawTailer:
                         lost = [gap for gap in batch.gaps if gap.kind in (GapKind.DATALOSS, GapKind.TRIM)]
                         if lost:  # who asks for it is told when it reads by itself
                             recent.restart(lost[-1].hi + 1)
-                        of_indexes = {
-                            recent.add(lsn, payload)
-                            for lsn, payload in zip(batch.lsns, batch.payloads, strict=True)
-                            if lsn >= recent.first
-                        }
+                        of_indexes: set[str | None] = set()
+                        for lsn, payload, time in zip(batch.lsns, batch.payloads, batch.timestamps, strict=True):
+                            of_indexes.add(recent.add(lsn, payload))
+                            backlog.add(lsn, len(payload or b""), Timestamp(time))
+                        backlog.deal(self._manifest.state.dealt.get(log, 0))
                         # a batch that is full may end within an entry
                         whole = len(batch) < _READ_AT_ONCE
                         recent.advance(reader.next_lsn if whole else batch.lsns[-1])

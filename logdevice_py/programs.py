@@ -120,6 +120,17 @@ def ldindex() -> int:
         return 1
 
 
+def ldindexd() -> int:
+    """An index log over HTTP."""
+    try:
+        return run("indexlog.serving.ldindexd")
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        print("ldindexd: it needs further packages: pip install 'logdevice-py[spark]'", file=sys.stderr)
+        return 1
+
+
 def ldbench() -> int:
     """Measure, beside other systems."""
     return run("benchmarks.ldbench.cli")

@@ -38,7 +38,7 @@ EXCEPTIONS: Final = {
     "apsw reads them": "authorizer estimatedCost estimatedRows exec_trace idxStr",
     "asyncio calls them": "_process_events _write_to_self buffer_updated create_datagram_endpoint subprocess_exec subprocess_shell",
     "of asyncio's signatures": "event_list executor",
-    "argparse reads or passes them": "_negative_number_matcher",
+    "argparse calls, reads or passes them": "_check_value _negative_number_matcher",
     "PySpark calls them": "initialOffset pushFilters reportLatestOffset batchId",
     "pytest calls them": "pytest_addoption pytest_runtest_makereport",
     "aiohttp reads them": "output_size",

@@ -24,6 +24,7 @@ from client.read.read_stream import READ_STREAM_TRANSITIONS
 from client.replica.metrics import ReplicaMetrics
 from client.write.stream_state import WRITE_STREAM_TRANSITIONS
 from epoch_store.interface import EpochStoreMetrics
+from indexlog.serving.metrics import IndexLogMetrics, IndexServiceMetrics
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import batch, entry, record_keys
 from logdevice_py.core.declare import declarations, render_value
@@ -79,6 +80,8 @@ METRICS: dict[str, type[Any]] = {
     "process": ProcessMetrics,
     "log": LogMetrics,
     "rebuilding": RebuildingMetrics,
+    "index service": IndexServiceMetrics,
+    "index log": IndexLogMetrics,
 }
 MACHINES: dict[str, Mapping[Any, Collection[Any]]] = {
     "Sequencer of a log": SEQUENCER_TRANSITIONS,
@@ -258,7 +261,7 @@ def metrics_page() -> str:
         _NOTE,
         "# Metrics\n",
         "Nodes export them at `/metrics` of their admin API under the names in the last column, in base units: bytes and seconds. "
-        "Those of the scrubber, the log store and RocksDB carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
+        "The last two are those of `ldindexd` ([index logs](indexlog.md)). Those of the scrubber, the log store and RocksDB carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
     ]
     for section, cls in METRICS.items():
         exported = section not in _OF_CLIENTS

@@ -1,0 +1,1 @@
+"""``ldindexd``: index logs over HTTP."""

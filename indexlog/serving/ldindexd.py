@@ -1,0 +1,172 @@
+"""``ldindexd``: serves an index log over HTTP, and deals, merges and collects now and then if it is told to. Until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from client.cli.options import ProgramParser, cluster_option, program_options
+from client.cli.program import EXIT_OK, EXIT_STATUSES, parse_timeout, run_program, token_file_option
+from client.client import Client
+from indexlog.index_log import DEFAULT_PATH, GRACE_SECONDS, IndexLog
+from indexlog.serving.metrics import IndexServiceMetrics
+from indexlog.serving.service import SETTINGS, IndexService
+from logdevice_py.config.admin import LOOPBACK, AdminEndpoint, AdminSettings, format_address, is_loopback
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import node_token, token_beside
+from logdevice_py.runtime.transport import bind
+
+PROGRAM: Final = "ldindexd"
+PORT: Final = 4480
+log_ = logging.getLogger("logdevice.indexlog")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = ProgramParser(prog=PROGRAM, description=__doc__, epilog=EXIT_STATUSES)
+    cluster_option(options)
+    options.add_argument(
+        "--path", default=DEFAULT_PATH, metavar="DIR", help=f"its directory in the log tree (default: {DEFAULT_PATH})"
+    )
+    options.add_argument(
+        "--listen",
+        type=_address,
+        default=(LOOPBACK, PORT),
+        metavar="HOST:PORT",
+        help=f"where it serves (default: {LOOPBACK}:{PORT}); other machines than this one need a token",
+    )
+    token_file_option(options, default="")
+    options.add_argument(
+        "--requests-max",
+        type=_count,
+        default=SETTINGS.requests_max,
+        metavar="N",
+        help=f"requests that are worked on at a time, with those that wait for something to be written (default: {SETTINGS.requests_max})",
+    )
+    for name, what in (("deal", "deal"), ("optimize", "sort and optimize"), ("collect", "delete files nobody needs")):
+        options.add_argument(f"--{name}-every", type=parse_timeout, metavar="T", help=f"{what} so often, like 5s")
+    options.add_argument(
+        "--grace",
+        type=parse_timeout,
+        default=GRACE_SECONDS,
+        metavar="T",
+        help="collecting keeps what was replaced for so long, for readers (default: 30min)",
+    )
+    program_options(options)
+    return options
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r}: HOST:PORT expected")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000")
+    return int(text)
+
+
+def _token(cluster_file: Path, token_file: str, endpoint: AdminEndpoint) -> str | None:
+    found = node_token(cluster_file, token_file)
+    if found is None and not endpoint.is_loopback:
+        text = f"other machines reach {endpoint.host}, and there is no token: write one into {token_beside(cluster_file)}, or give --token-file"
+        raise LogDeviceError(Status.INVALID_CONFIG, text)
+    return found
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """The program, with the options parsed."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    host, port = arguments.listen
+    endpoint = AdminEndpoint(host, port, is_loopback(host))
+    token = _token(Path(arguments.config), arguments.token_file, endpoint)
+    settings: AdminSettings = dataclasses.replace(SETTINGS, requests_max=arguments.requests_max)
+    try:
+        sock = bind(host, port)
+    except OSError as error:
+        raise LogDeviceError(Status.FAILED, str(error.strerror)) from None
+    async with (
+        Client(arguments.config, name=PROGRAM) as client,
+        IndexLog(client, arguments.path) as log,
+        IndexService(log, endpoint, token=token, settings=settings) as service,
+        _repeating(log, service.metrics, arguments, stop),
+    ):
+        await service.listen_on(sock)
+        log_.info("serving %s at %s", arguments.path, format_address(host, port))
+        await stop.wait()
+    return EXIT_OK
+
+
+@contextlib.asynccontextmanager
+async def _repeating(
+    log: IndexLog, metrics: IndexServiceMetrics, arguments: argparse.Namespace, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Jobs that are done again and again, each one after the other. One that is under way at the end is done."""
+    jobs: list[tuple[str, Callable[[], Awaitable[None]], float | None]] = [
+        ("deal", lambda: _deal(log, metrics), arguments.deal_every),
+        ("optimize", lambda: _optimize(log, metrics), arguments.optimize_every),
+        ("collect", lambda: _collect(log, metrics, arguments.grace), arguments.collect_every),
+    ]
+    async with asyncio.TaskGroup() as group:
+        for name, work, every in jobs:
+            if every is not None:
+                group.create_task(_repeat(name, work, every, metrics, stop), name=f"{name} of an index log")
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def _repeat(
+    name: str, work: Callable[[], Awaitable[None]], every: float, metrics: IndexServiceMetrics, stop: asyncio.Event
+) -> None:
+    while not stop.is_set():
+        metrics.jobs += 1
+        try:
+            await work()
+        except (LogDeviceError, OSError) as error:  # of the cluster, of the store: it is tried again
+            metrics.jobs_failed += 1
+            log_.error("%s: %s", name, error)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), every)
+
+
+async def _deal(log: IndexLog, metrics: IndexServiceMetrics) -> None:
+    done = await log.deal()
+    metrics.dealt_records += done.records
+    metrics.dealt_bytes += done.bytes
+
+
+async def _optimize(log: IndexLog, metrics: IndexServiceMetrics) -> None:
+    done = await log.optimize()
+    metrics.merged_records += done.records
+    metrics.merged_bytes += done.bytes
+
+
+async def _collect(log: IndexLog, metrics: IndexServiceMetrics, grace: float) -> None:
+    metrics.collected_bytes += (await log.collect(grace=grace)).bytes
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; the exit status."""
+    arguments = parser().parse_args(argv)
+    log_.setLevel(logging.INFO)
+    return run_program(PROGRAM, lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
