@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
 SITE := $(VENV)-site/.installed
 GO := $(shell command -v go || echo /usr/local/go/bin/go)
-PACKAGES := logdevice_py epoch_store client sequencer storage_node streams ldquery server indexlog benchmarks tests examples pyspark_logdevice.py
+PACKAGES := logdevice_py epoch_store client sequencer storage_node streams ldquery server indexlog benchmarks tests examples pyspark_logdevice.py pyspark_indexlog.py
 
 COMMA := ,
 # what is named by ENGINES, or all; what cannot be fetched is left out of the run, which says so

@@ -144,6 +144,13 @@ def behind(table: pa.Table, docid: str | None) -> pa.Table:
     return table.slice(_count_up_to(table, docid))
 
 
+def between(table: pa.Table, after: str | None, until: str | None) -> pa.Table:
+    """The rows behind a document id, up to another one; None: without that bound."""
+    if until is not None and len(table):
+        table = table.slice(0, _count_up_to(table, until))
+    return behind(table, after)
+
+
 def _count_up_to(table: pa.Table, docid: str) -> int:
     return int(pc.sum(pc.cast(pc.less_equal(table.column("docid"), docid), pa.int64())).as_py() or 0)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from indexlog.columns import SCHEMA, behind, pieces_of, size_of
+from indexlog.columns import SCHEMA, between, pieces_of, size_of
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.stores import FileStore
@@ -59,8 +59,8 @@ def write_run(
     return OutputFile(path, kind, records, size, timestamp)
 
 
-def read_run(store: FileStore, part: Part, after: str | None = None) -> Iterator[pa.Table]:
-    """The rows of a part behind a document id, in tables of a page at most for files, in one table for a slice.
+def read_run(store: FileStore, part: Part, after: str | None = None, until: str | None = None) -> Iterator[pa.Table]:
+    """The rows of a part behind a document id and up to another one, in tables of a page at most for files, in one table for a slice.
 
     Raises:
         FileNotFoundError: it was collected.
@@ -68,13 +68,32 @@ def read_run(store: FileStore, part: Part, after: str | None = None) -> Iterator
     with store.open(part.path) as file:
         if part.place != WHOLE_FILE:
             batch = pa.ipc.open_file(file).get_batch(part.place)
-            yield behind(pa.Table.from_batches([batch], SCHEMA), after)
+            yield between(pa.Table.from_batches([batch], SCHEMA), after, until)
             return
         found = pq.ParquetFile(file)
+        last = None
         for number in range(found.num_row_groups):
-            if after is not None and _last_docid(found, number) <= after:
+            if until is not None and last is not None and last >= until:
+                return
+            last = _last_docid(found, number)
+            if after is not None and last <= after:
                 continue
-            yield behind(found.read_row_group(number).cast(SCHEMA), after)
+            yield between(found.read_row_group(number).cast(SCHEMA), after, until)
+
+
+def last_docids(store: FileStore, part: Part) -> list[str]:
+    """Document ids that cut a part into pieces of a page at most: the last one of each, in order.
+
+    Raises:
+        FileNotFoundError: it was collected.
+    """
+    with store.open(part.path) as file:
+        if part.place == WHOLE_FILE:
+            found = pq.ParquetFile(file)
+            return [_last_docid(found, number) for number in range(found.num_row_groups)]
+        batch = pa.ipc.open_file(file).get_batch(part.place)
+        pieces = pieces_of([pa.Table.from_batches([batch], SCHEMA)], PAGE_BYTES_MAX)
+        return [piece.column("docid")[-1].as_py() for piece in pieces]
 
 
 def _last_docid(file: pq.ParquetFile, number: int) -> str:

@@ -27,6 +27,7 @@ PACKAGES: Final = (
     "indexlog",
     "benchmarks",
     "pyspark_logdevice.py",
+    "pyspark_indexlog.py",
 )
 """What is told about."""
 USERS: Final = ("tests", "examples")

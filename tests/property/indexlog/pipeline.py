@@ -102,7 +102,8 @@ class Pipeline:
         self.written: list[tuple[int, int, LogRecord]] = []
         self.cuts: list[tuple[int, str, dict[int, int]]] = []
         self.actors: list[Actor] = []
-        self.pages = self.expired = self.compared = self.followed = 0
+        self.pages = self.expired = self.compared = self.followed = self.serial = 0
+        self.tails: dict[int, int] = {}
         self.master = LaggingReplica(self, 0)
         self.propose(self.master, Initialize("memory", self._new_logs()))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from client.spark import source
-from logdevice_py.spark import LogDeviceSource, register
+from logdevice_py.spark import IndexLogSource, LogDeviceSource, register
 
 
 def session(environment: dict[str, str], registered: list[Any]) -> Any:
@@ -27,7 +27,7 @@ def test_the_processes_of_spark_find_a_package_that_came_in_an_archive(
     environment, registered = {"PYTHONPATH": "/theirs"}, list[Any]()
     register(session(environment, registered))
     assert environment == {"PYTHONPATH": f"{archive}:/theirs"}
-    assert registered == [LogDeviceSource]
+    assert registered == [LogDeviceSource, IndexLogSource]
 
 
 def test_a_package_that_is_installed_needs_no_help() -> None:
