@@ -49,6 +49,7 @@ from indexlog.manifest.commands import (
 )
 from indexlog.manifest.state import MANIFEST, ManifestState
 from indexlog.paging import IndexPage, PageToken, read_page
+from indexlog.places import commands_group, raw_group, snapshots_group
 from indexlog.planning import STANDARD_POLICY, MergePolicy
 from indexlog.records import Modification, document, merge
 from indexlog.stores import FileStore
@@ -90,16 +91,11 @@ async def make_index_log(
         LogDeviceError: EXISTS; INVALID_PARAM; as `Client.make_log_group`.
     """
     open_store(store)
-    await _log_group(client, f"{path}/commands", 1, attributes)
-    await _log_group(client, f"{path}/snapshots", 1, attributes)
+    await _log_group(client, commands_group(path), 1, attributes)
+    await _log_group(client, snapshots_group(path), 1, attributes)
     logs = await _log_group(client, raw_group(path, 0), raw_logs, attributes)
     async with IndexLog(client, path, must_exist=False) as log:
         await log.command(Initialize(store, logs))
-
-
-def raw_group(path: str, generation: int) -> str:
-    """Where the raw logs of a generation are in the log tree."""
-    return f"{path}/raw-{generation}"
 
 
 async def _log_group(client: Client, path: str, logs: int, attributes: Mapping[str, Any] | None) -> list[int]:
@@ -141,7 +137,7 @@ class IndexLog(PublicNames):
         self._on_step = on_step
         self._store = store
         self._tailer: RawTailer | None = None
-        self.manifest: Replica[ManifestState] = Replica(client, MANIFEST, f"{path}/commands", f"{path}/snapshots")
+        self.manifest: Replica[ManifestState] = Replica(client, MANIFEST, commands_group(path), snapshots_group(path))
 
     def __repr__(self) -> str:
         return f"<IndexLog {self.path}: state {self.state.serial}>"

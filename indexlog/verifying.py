@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from client.read.items import GapKind
-from indexlog.index_log import IndexLog, raw_group
+from indexlog.index_log import IndexLog
+from indexlog.places import raw_group
 from indexlog.records import LogRecord, Modification, decode_record, document, merge
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from client.client import Client
 from client.look_up.segments import LogSegment
 from client.replica.replica import Replica
-from logdevice_py.config.cluster import ClusterConfig
+from ldquery.own_client import OwnClient
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.streams import SegmentsRow, StreamOwnersRow, StreamsRow, SubscriptionsRow
@@ -20,22 +19,19 @@ from streams.subscriptions.state import SUBSCRIPTIONS, SubscriptionsState
 
 
 class NamespaceRows:
-    """Asks as one client, which it opens when it is asked first. Everything on one event loop."""
+    """Asks as the session's client. Everything on one event loop."""
 
-    def __init__(self, config: ClusterConfig) -> None:
-        self._config = config
-        self._client: Client | None = None
+    def __init__(self, client: OwnClient) -> None:
+        self._client = client
         self._states: dict[str, Replica[NamespaceState]] = {}
         self._subscriptions: dict[str, Replica[SubscriptionsState]] = {}
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Stop reading the states; before the client is closed."""
         for state in self._states.values():
             await state.close()
         for subscriptions in self._subscriptions.values():
             await subscriptions.close()
-        if self._client is not None:
-            await self._client.close()
 
     async def rows(self, table: str, namespaces: Iterable[str], log: LogId | None, seconds: float) -> list[Any]:
         """Rows of one of the tables, as they are at this moment.
@@ -64,17 +60,10 @@ class NamespaceRows:
                 found += [row for row in _FILL[table](path, state) if log is None or row.log_id == log]
         return found
 
-    async def _opened(self) -> Client:
-        if self._client is None:
-            client = Client(self._config, name="ldquery")
-            await client.__aenter__()
-            self._client = client
-        return self._client
-
     async def _state(self, path: str, seconds: float) -> Replica[NamespaceState]:
         replica = self._states.get(path)
         if replica is None:
-            client = await self._opened()
+            client = await self._client.opened()
             logs = await find_namespace_logs(client, path, seconds)
             replica = Replica(client, NAMESPACE, logs.commands, logs.snapshots, snapshot_every=0)
             await replica.__aenter__()
@@ -85,7 +74,7 @@ class NamespaceRows:
     async def _subscription_rows(self, path: str, state: NamespaceState, seconds: float) -> list[SubscriptionsRow]:
         replica = self._subscriptions.get(path)
         if replica is None:
-            client = await self._opened()
+            client = await self._client.opened()
             logs = await find_own_logs(client, f"{path}/{SUBSCRIPTIONS_GROUP}", seconds)
             if logs is None:
                 return []
@@ -113,7 +102,7 @@ class NamespaceRows:
     async def _segment_rows(
         self, path: str, state: NamespaceState, log: LogId | None, seconds: float
     ) -> list[SegmentsRow]:
-        client = await self._opened()
+        client = await self._client.opened()
         found = []
         for entry in list(_existing(state)):
             if not entry.log or log not in (None, entry.log):

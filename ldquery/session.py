@@ -15,11 +15,14 @@ import apsw
 
 from client.client import read_cluster_file
 from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
+from indexlog.places import index_logs_of
 from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
 from ldquery.comparison import compare_copies
+from ldquery.index_logs import IndexLogRows
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
 from ldquery.namespaces import NamespaceRows
+from ldquery.own_client import OwnClient
 from ldquery.placement_report import placement_rows
 from ldquery.pushdown import Wanted
 from ldquery.result import QueryResult
@@ -115,7 +118,9 @@ class LDQuery:
         self._clients = [ClientRows(client) for client in clients]
         cluster_file = None if isinstance(config, ClusterConfig) else Path(config)
         self._asker = NodeAsker(self.config, program_token(cluster_file, token_file))
-        self._namespaces = NamespaceRows(self.config)
+        self._client = OwnClient(self.config)
+        self._namespaces = NamespaceRows(self._client)
+        self._index_logs = IndexLogRows(self._client)
         self._thread = _LoopThread()
         self._closed = False
         self._ends = 0.0
@@ -184,6 +189,8 @@ class LDQuery:
         if not self._closed:
             self._closed = True
             self._thread.run(self._namespaces.close())
+            self._thread.run(self._index_logs.close())
+            self._thread.run(self._client.close())
             self._thread.run(self._asker.close())
             self._thread.stop()
             self._connection.close()
@@ -228,8 +235,8 @@ class LDQuery:
         if table.source is TableSource.SUMMARY:
             assert table.name == "logs", table.name
             return [table.cells(row) for row in self._logs(wanted.constraints.log_id)]
-        if table.source is TableSource.NAMESPACES:
-            return [table.cells(row) for row in self._of_namespaces(table, wanted.constraints.log_id)]
+        if table.source in (TableSource.NAMESPACES, TableSource.INDEX_LOGS):
+            return [table.cells(row) for row in self._of_tree(table, wanted.constraints.log_id)]
         nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
         # who failed once in a statement is not waited for again
         nodes = [node for node in nodes if node not in self._failures]
@@ -245,13 +252,19 @@ class LDQuery:
                 rows += [(None, *table.cells(row)) for row in client.rows(table.name, wanted.constraints, seconds)]
         return rows
 
-    def _of_namespaces(self, table: TableDeclaration, log: LogId | None) -> Sequence[Any]:
+    def _of_tree(self, table: TableDeclaration, log: LogId | None) -> Sequence[Any]:
+        """Of what has directories of its own in the log tree."""
         tree = as_dicts(TABLES["log_tree"], self._fetch(TABLES["log_tree"], Wanted()))
-        namespaces = namespaces_of(row["path"] for row in tree if row["state"] == "live")
-        if not namespaces:
+        live = [row["path"] for row in tree if row["state"] == "live"]
+        asked: NamespaceRows | IndexLogRows
+        if table.source is TableSource.NAMESPACES:
+            asked, places = self._namespaces, namespaces_of(live)
+        else:
+            asked, places = self._index_logs, index_logs_of(live)
+        if not places:
             return ()
         seconds = max(0.001, self._ends - time.monotonic())
-        return self._thread.run(self._namespaces.rows(table.name, namespaces, log, seconds))
+        return self._thread.run(asked.rows(table.name, places, log, seconds))
 
     def _compare(self, wanted: Wanted) -> list[UnderReplicatedRow]:
         constraints = wanted.constraints

@@ -38,6 +38,7 @@ class TableSource(enum.Enum):
     SEQUENCER_NODES = "every node with the role sequencer"
     STORAGE_NODES = "every node with the role storage"
     NAMESPACES = "ldquery, which reads the states of all namespaces of the log tree"
+    INDEX_LOGS = "ldquery, which reads the manifests of all index logs of the log tree"
     SUMMARY = "ldquery, which puts together what all nodes say"
     COMPARISON = "ldquery, which compares what all nodes with the role storage have"
 

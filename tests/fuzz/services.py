@@ -50,7 +50,12 @@ class _Offline(LDQuery):
         return self.steps > _STEPS_MAX
 
     def _get(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Any]:
-        if table.source in (TableSource.SUMMARY, TableSource.COMPARISON, TableSource.NAMESPACES):
+        if table.source in (
+            TableSource.SUMMARY,
+            TableSource.COMPARISON,
+            TableSource.NAMESPACES,
+            TableSource.INDEX_LOGS,
+        ):
             return []
         if table.source is TableSource.CLUSTER_FILE:
             return super()._get(table, wanted)

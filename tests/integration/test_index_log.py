@@ -39,7 +39,7 @@ async def client(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Client]
 
 async def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/indexlog.md").read_text()
-    code, _ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {"directory": tmp_path}
     exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/indexlog.md", "exec"), names)
     await names["example"]()

@@ -44,9 +44,15 @@ NOTHING_TO_TELL = (
     "segments",
     "subscriptions",
     "stream_owners",
+    "index_logs",
+    "indexes",
+    "index_files",
+    "index_jobs",
+    "raw_logs",
 )
 """Of a cluster that is well and has just begun. `test_tables_in_trouble.py` makes them have rows; of `under_replicated` see below, of
-`quarantined_stores` `test_wrong_disk.py`, of the log tree `test_log_tree.py`, of streams `test_stream_tables.py`."""
+`quarantined_stores` `test_wrong_disk.py`, of the log tree `test_log_tree.py`, of streams `test_stream_tables.py`, of index
+logs `test_index_log_tables.py`."""
 
 
 async def one_shot(cluster: ProcessCluster, *arguments: str, given: str = "") -> tuple[int, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,53 @@ def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
             assert {path for path, _ in log.store.list()} == set(log.state.paths())
 
     tree_cluster.do(work, timeout=500)
+
+
+def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: RunningCluster, tmp_path: Path) -> None:
+    path = "/frames"
+
+    async def write(client: Client) -> dict[str, dict[str, Modification]]:
+        """An index of several pages, one that is not dealt, and one of few documents."""
+        await make_index_log(client, f"file://{tmp_path}/store", path=path, raw_logs=2)
+        async with IndexLog(client, path) as log, log.writer() as writer:
+            for number in range(150):
+                change = Modification(True, {"body": "x" * 100_000, "n": str(number)}, {1: number / 2})
+                await writer.append(LogRecord("books", f"doc-{number:03}", change))
+            await writer.put("songs", "s", {"n": "1"}, categories={"kind": "ü"})
+            await log.deal()
+            await log.optimize(ALL_AT_ONCE)
+            await writer.delete("books", "doc-007")
+            await writer.patch("books", "doc-008", variables={2: 8.0})
+            await writer.put("films", "f", {})
+            return {index: await log.documents(index) for index in ("books", "films", "songs")}
+
+    async def rewrite(client: Client) -> None:
+        async with IndexLog(client, path) as log, log.writer() as writer:
+            await writer.put("books", "new", {})
+            await writer.delete("songs", "s")
+            await log.deal()
+            await log.optimize(ALL_AT_ONCE)
+            await log.collect()
+
+    async def collect(client: Client) -> None:
+        async with IndexLog(client, path) as log:
+            await log.collect(grace=-1)
+
+    expected = tree_cluster.do(write)
+    reader = spark.read.format("indexlog").option("cluster", tree_cluster.file)
+    frame = reader.option("maxBytesPerPartition", "5MB").load(path)
+    assert frame.rdd.getNumPartitions() >= 3, "a hot index is several tasks"
+    tree_cluster.do(rewrite)
+    found: dict[str, dict[str, Modification]] = {index: {} for index in expected}
+    for row in frame.collect():
+        micros = round(row.timestamp.replace(tzinfo=UTC).timestamp() * 1000)
+        change = Modification(False, row.fields, row.variables, row.categories, micros)
+        assert row.docid not in found[row["index"]]
+        found[row["index"]][row.docid] = change
+    assert found == expected
+    few = reader.schema("docid STRING, variables MAP<INT, DOUBLE>").option("indexes", "book*").load(path)
+    assert few.where("variables[2] = 8").select("docid").collect() == [("doc-008",)]
+    assert few.count() == 150, "without one that was deleted, with one that is new"
+    tree_cluster.do(collect)
+    with pytest.raises(Exception, match=r"files of state \d+ are not kept any more"):
+        frame.collect()

@@ -23,6 +23,7 @@ def test_a_table_says_what_it_and_its_columns_are(name: str) -> None:
         TableSource.CLUSTER_FILE,
         TableSource.ANY_NODE,
         TableSource.NAMESPACES,
+        TableSource.INDEX_LOGS,
         TableSource.SUMMARY,
         TableSource.COMPARISON,
     )
