@@ -87,6 +87,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="a job that nobody does any more: see status",
     )
+    collect.add_argument(
+        "--trim-raw",
+        type=parse_timeout,
+        metavar="T",
+        help="trim raw logs too: what is dealt and older than this, like 24h. Readers that are away for longer begin again, and verify cannot compare any more",
+    )
     drop = verb("drop", _drop, "drop an index, with all that was written to it")
     drop.add_argument("index", metavar="INDEX")
     route = verb("route", _route, "go on with other raw logs")
@@ -258,6 +264,11 @@ async def _collect(log: IndexLog, arguments: argparse.Namespace) -> int:
         await log.end_job(token)
     done = await log.collect(grace=arguments.grace)
     say(PROGRAM, f"{done.files} files deleted, {done.bytes} bytes")
+    if arguments.trim_raw is not None:
+        from indexlog.trimming import trim_raw_logs
+
+        for raw, lsn in (await trim_raw_logs(log, keep=arguments.trim_raw)).items():
+            say(PROGRAM, f"raw log {raw} is trimmed up to {lsn}")
     return EXIT_OK
 
 

@@ -19,6 +19,7 @@ from client.client import Client
 from indexlog.index_log import DEFAULT_PATH, GRACE_SECONDS, IndexLog
 from indexlog.serving.metrics import IndexServiceMetrics
 from indexlog.serving.service import SETTINGS, IndexService
+from indexlog.trimming import trim_raw_logs
 from logdevice_py.config.admin import LOOPBACK, AdminEndpoint, AdminSettings, format_address, is_loopback
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import node_token, token_beside
@@ -59,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
         default=GRACE_SECONDS,
         metavar="T",
         help="collecting keeps what was replaced for so long, for readers (default: 30min)",
+    )
+    options.add_argument(
+        "--trim-raw",
+        type=parse_timeout,
+        metavar="T",
+        help="collecting trims raw logs too: what is dealt and older than this, like 24h. Readers that are away for longer begin again",
     )
     program_options(options)
     return options
@@ -119,7 +126,7 @@ async def _repeating(
     jobs: list[tuple[str, Callable[[], Awaitable[None]], float | None]] = [
         ("deal", lambda: _deal(log, metrics), arguments.deal_every),
         ("optimize", lambda: _optimize(log, metrics), arguments.optimize_every),
-        ("collect", lambda: _collect(log, metrics, arguments.grace), arguments.collect_every),
+        ("collect", lambda: _collect(log, metrics, arguments), arguments.collect_every),
     ]
     async with asyncio.TaskGroup() as group:
         for name, work, every in jobs:
@@ -157,8 +164,10 @@ async def _optimize(log: IndexLog, metrics: IndexServiceMetrics) -> None:
     metrics.merged_bytes += done.bytes
 
 
-async def _collect(log: IndexLog, metrics: IndexServiceMetrics, grace: float) -> None:
-    metrics.collected_bytes += (await log.collect(grace=grace)).bytes
+async def _collect(log: IndexLog, metrics: IndexServiceMetrics, arguments: argparse.Namespace) -> None:
+    metrics.collected_bytes += (await log.collect(grace=arguments.grace)).bytes
+    if arguments.trim_raw is not None:
+        await trim_raw_logs(log, keep=arguments.trim_raw)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ import json
 import re
 import textwrap
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 
 from client.client import Client
 from indexlog.index_log import IndexLog, make_index_log
-from indexlog.paging import PageExpired
+from indexlog.paging import PageExpired, PageToken
 from indexlog.planning import ALL_AT_ONCE
 from indexlog.records import LogRecord, Modification, document, merge
+from indexlog.trimming import trim_raw_logs
 from indexlog.verifying import verify
 from indexlog.writer import IndexWriter
 from logdevice_py.core.status import LogDeviceError, Status
@@ -250,6 +252,38 @@ async def test_who_follows_gets_what_is_written_whatever_is_done_to_it(client: C
         await log.drop("books")
         with pytest.raises(PageExpired, match="index books was dropped"):
             await read_to_the_end_twice(log, token)
+
+
+async def test_raw_logs_are_trimmed_as_far_as_they_are_dealt(client: Client) -> None:
+    async with IndexLog(client) as log, log.writer() as writer:
+        old = log.state.generations[0].logs
+        await writer.put("books", "a", {})
+        await writer.put("books", "b", {})
+        _, token = await read_on(log, None)
+        early = replace(PageToken.decode((await log.read_page("books")).token), step=0).encode()
+        await log.deal()
+        await trim_raw_logs(log, keep=3600)
+        await log.read_page("books", early)  # what is young is kept
+        await writer.put("books", "c", {})
+        assert await trim_raw_logs(log, keep=-60) == log.state.dealt
+        with pytest.raises(PageExpired, match="was dealt and trimmed meanwhile"):
+            await log.read_page("books", early)
+        found = await log.documents("books")
+        assert sorted(found) == ["a", "b", "c"], "what is not dealt stays"
+        seen, token = await read_on(log, token)
+        assert seen == ["c"]
+        await log.deal()
+        assert sorted(await log.documents("books")) == ["a", "b", "c"]
+
+        await log.change_routing(1)
+        await writer.put("books", "d", {})
+        await log.deal()
+        assert set(await trim_raw_logs(log, keep=-60)) > set(old), "also of a generation that is dealt whole"
+        heads = [(await client.head(raw)).trim_point for raw in old]
+        assert heads == [await client.tail_lsn(raw) for raw in old]
+        assert sorted(await log.documents("books")) == ["a", "b", "c", "d"]
+        with pytest.raises(LogDeviceError, match="is not whole"):
+            await is_verified(log)
 
 
 async def read_to_the_end_twice(log: IndexLog, token: str | None) -> None:
