@@ -1,17 +1,29 @@
-"""Compares what readers get with what was written: the pages of each index with its raw logs."""
+"""Compares what readers get with what was written: the pages of each index with its raw logs, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 from client.read.items import GapKind
+from indexlog.columns import table_of
 from indexlog.index_log import IndexLog
+from indexlog.local_store import LocalStore
 from indexlog.places import raw_group
-from indexlog.records import LogRecord, Modification, decode_record, document, merge
+from indexlog.records import LogRecord, Modification, decode_record
+from indexlog.sorting import ExternalSorter, by_index, key_of
+from indexlog.stores import FileStore
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 
-_READ_AT_ONCE = 5000
+_READ_AT_ONCE: Final = 5000
+FOLD_BYTES: Final = 8_000_000
+"""Payloads of raw records that are folded at a time."""
+Rows = Iterator[tuple[str, bytes | None, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,44 +35,94 @@ class VerifyReport:
     """What differs; empty: nothing."""
 
 
-async def verify(log: IndexLog, indexes: Iterable[str] | None = None) -> AsyncIterator[VerifyReport]:
-    """Fold the raw logs of all generations, in memory, and compare. Nothing may be written or dropped meanwhile.
+async def verify(
+    log: IndexLog, indexes: Iterable[str] | None = None, *, directory: Path | None = None
+) -> AsyncIterator[VerifyReport]:
+    """Fold the raw logs of all generations, and compare, index by index. Nothing may be written or dropped meanwhile.
+
+    Args:
+        log: the index log.
+        indexes: only these; None: all.
+        directory: for files that are deleted at the end, as large as all documents; None: that of the operating system.
 
     Raises:
         LogDeviceError: DATALOSS: raw logs are not whole, so there is nothing to compare with; others.
     """
     await log.manifest.current()
     wanted = None if indexes is None else set(indexes)
-    written: dict[str, dict[str, Modification]] = {index: {} for index in wanted or log.state.indexes}
-    for number in range(log.state.generations[-1].number + 1):
-        group = await log.client.get_log_group(raw_group(log.path, number))
-        for raw in group.logs:
-            await _fold(log, number, raw, wanted, written)
-    for index in sorted(written):
-        expected = {docid: left for docid, change in written[index].items() if (left := document(change)) is not None}
-        yield VerifyReport(index, _difference(await log.documents(index), expected))
+    with tempfile.TemporaryDirectory(dir=directory, prefix="ldindex-verify-") as name:
+        store = LocalStore(Path(name))
+        with closing(_WrittenDocuments(log, store, wanted)) as written:
+            for number in range(log.state.generations[-1].number + 1):
+                group = await log.client.get_log_group(raw_group(log.path, number))
+                for raw in group.logs:
+                    await written.fold(number, raw)
+            expected = _Groups(by_index(written.sorter.tables()))
+            for index in sorted(written.seen | (wanted or set(log.state.indexes))):
+                with closing(ExternalSorter(store, "pages")) as pages:
+                    async for page in log.pages(index):
+                        await asyncio.to_thread(pages.add, page.table)
+                    yield VerifyReport(index, await asyncio.to_thread(_compare, pages, expected, index))
 
 
-async def _fold(
-    log: IndexLog, generation: int, raw: int, wanted: set[str] | None, written: dict[str, dict[str, Modification]]
-) -> None:
-    async with log.client.reader(raw, until="tail") as reader:
-        while batch := await reader.read(_READ_AT_ONCE):
-            for gap in batch.gaps:
-                if gap.kind in (GapKind.DATALOSS, GapKind.TRIM):
-                    raise LogDeviceError(
-                        Status.DATALOSS, f"raw log {raw} is not whole: {gap}", retriable=False, maybe_applied=False
-                    )
-            for lsn, payload in zip(batch.lsns, batch.payloads, strict=True):
-                record = _decoded(payload)
-                if record is None or (wanted is not None and record.index not in wanted):
-                    continue
-                floor = log.state.floors.get(record.index)
-                if floor is not None and (generation < floor.generation or lsn <= floor.lsns.get(raw, 0)):
-                    continue
-                of_index = written.setdefault(record.index, {})
-                older = of_index.get(record.docid)
-                of_index[record.docid] = record.change if older is None else merge(older, record.change)
+class _WrittenDocuments:
+    """What the raw logs hold, sorted by index and document."""
+
+    def __init__(self, log: IndexLog, store: FileStore, wanted: set[str] | None) -> None:
+        self.sorter = ExternalSorter(store, "written")
+        self.seen: set[str] = set()
+        """Indexes of which there are records."""
+        self._log = log
+        self._wanted = wanted
+        self._rows: list[tuple[str, Modification]] = []
+        self._size = 0
+
+    def close(self) -> None:
+        """Delete what was written for it."""
+        self.sorter.close()
+
+    async def fold(self, generation: int, raw: int) -> None:
+        """The records of a raw log, newer than all before."""
+        async with self._log.client.reader(raw, until="tail") as reader:
+            while batch := await reader.read(_READ_AT_ONCE):
+                for gap in batch.gaps:
+                    if gap.kind in (GapKind.DATALOSS, GapKind.TRIM):
+                        text = f"raw log {raw} is not whole: {gap}"
+                        raise LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)
+                for lsn, payload in zip(batch.lsns, batch.payloads, strict=True):
+                    self._add(generation, raw, lsn, payload)
+                    if self._size > FOLD_BYTES:
+                        await self._end_run()
+        await self._end_run()
+
+    def _add(self, generation: int, raw: int, lsn: int, payload: bytes | None) -> None:
+        record = _decoded(payload)
+        if record is None or (self._wanted is not None and record.index not in self._wanted):
+            return
+        floor = self._log.state.floors.get(record.index)
+        if floor is not None and (generation < floor.generation or lsn <= floor.lsns.get(raw, 0)):
+            return
+        self.seen.add(record.index)
+        self._rows.append((key_of(record.index, record.docid), record.change))
+        self._size += len(payload or b"")
+
+    async def _end_run(self) -> None:
+        rows, self._rows, self._size = self._rows, [], 0
+        await asyncio.to_thread(lambda: self.sorter.add(table_of(rows)))
+
+
+class _Groups:
+    """Takes what a stream has of one index after the other, in their order."""
+
+    def __init__(self, stream: Iterator[tuple[str, list[Any]]]) -> None:
+        self._stream = stream
+        self._head = next(stream, None)
+
+    def rows(self, index: str) -> Rows:
+        """Those of an index."""
+        while self._head is not None and self._head[0] == index:
+            yield from self._head[1]
+            self._head = next(self._stream, None)
 
 
 def _decoded(payload: bytes | None) -> LogRecord | None:
@@ -70,14 +132,47 @@ def _decoded(payload: bytes | None) -> LogRecord | None:
         return None
 
 
-def _difference(found: dict[str, Modification], expected: dict[str, Modification]) -> str:
-    if found == expected:
-        return ""
-    missing, more = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    other = sorted(docid for docid in found.keys() & expected.keys() if found[docid] != expected[docid])
+def _compare(pages: ExternalSorter, expected: _Groups, index: str) -> str:
+    found = (
+        row
+        for table in pages.tables()
+        for row in zip(*(table.column(name).to_pylist() for name in ("docid", "contents", "timestamp")), strict=True)
+    )
+    return difference(found, expected.rows(index))
+
+
+@dataclass(slots=True)
+class _Differing:
+    """Documents that differ in one way."""
+
+    what: str
+    count: int = 0
+    first: str = field(default="")
+
+    def add(self, docid: str) -> None:
+        self.first = self.first if self.count else docid
+        self.count += 1
+
+
+def difference(found: Rows, expected: Rows) -> str:
+    """What differs between two streams of documents in the order of ids; empty: nothing."""
+    missing, more, other = (_Differing(what) for what in ("missing", "too many", "different"))
+    one, two = next(found, None), next(expected, None)
+    while one is not None or two is not None:
+        if two is None or (one is not None and one[0] < two[0]):
+            assert one is not None
+            more.add(one[0])
+            one = next(found, None)
+        elif one is None or two[0] < one[0]:
+            missing.add(two[0])
+            two = next(expected, None)
+        else:
+            if one != two:
+                other.add(one[0])
+            one, two = next(found, None), next(expected, None)
     told = [
-        f"{len(docids)} documents are {what} in the pages, {docids[0]!r} for one"
-        for docids, what in ((missing, "missing"), (more, "too many"), (other, "different"))
-        if docids
+        f"{each.count} documents are {each.what} in the pages, {each.first!r} for one"
+        for each in (missing, more, other)
+        if each.count
     ]
     return "; ".join(told)
