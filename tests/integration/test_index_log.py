@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import re
 import textwrap
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ from indexlog.index_log import IndexLog, make_index_log
 from indexlog.paging import PageExpired, PageToken
 from indexlog.planning import ALL_AT_ONCE
 from indexlog.records import LogRecord, Modification, document, merge
+from indexlog.spark.schema import DOCUMENTS
+from indexlog.spark.source import IndexLogSource
 from indexlog.trimming import trim_raw_logs
 from indexlog.verifying import verify
 from indexlog.writer import IndexWriter
@@ -252,6 +255,41 @@ async def test_who_follows_gets_what_is_written_whatever_is_done_to_it(client: C
         await log.drop("books")
         with pytest.raises(PageExpired, match="index books was dropped"):
             await read_to_the_end_twice(log, token)
+
+
+async def test_tasks_of_spark_read_what_their_plan_says(cluster: LocalCluster, client: Client) -> None:
+    """Without Spark: the plan is made where it runs in production, and tasks get it as bytes."""
+
+    def plan(**options: str) -> list[bytes]:
+        source = IndexLogSource({"cluster": str(cluster.config_file), **options})
+        partitions = source.reader(source.schema()).partitions()
+        return [pickle.dumps(each) for each in partitions]
+
+    def read(partitions: list[bytes]) -> list[dict[str, Any]]:
+        reader = IndexLogSource({"cluster": "elsewhere.toml"}).reader(DOCUMENTS)
+        batches = [batch for each in partitions for batch in reader.read(pickle.loads(each))]
+        return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+    async with IndexLog(client) as log, log.writer() as writer:
+        await writer.put("books", "a", {"n": "1"}, variables={3: 1.5})
+        await writer.put("songs", "s", {})
+        await log.deal()
+        await writer.put("books", "b", {})
+        await writer.delete("songs", "s")
+        planned = await asyncio.to_thread(plan)
+        few = await asyncio.to_thread(plan, indexes="son*", livetail="false")
+        await writer.put("books", "c", {})
+        await log.deal()
+        await log.optimize(ALL_AT_ONCE)
+        rows = read(planned)
+        assert [(row["index"], row["docid"], row["fields"], row["variables"]) for row in rows] == [
+            ("books", "a", {"n": "1"}, {3: 1.5}),
+            ("books", "b", {}, {}),
+        ]
+        assert [row["docid"] for row in read(few)] == ["s"]
+        await log.collect(grace=-1)
+        with pytest.raises(LogDeviceError, match="are not kept any more"):
+            read(planned)
 
 
 async def test_raw_logs_are_trimmed_as_far_as_they_are_dealt(client: Client) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -101,8 +100,8 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
     tree_cluster.do(rewrite)
     found: dict[str, dict[str, Modification]] = {index: {} for index in expected}
     for row in frame.collect():
-        micros = round(row.timestamp.replace(tzinfo=UTC).timestamp() * 1000)
-        change = Modification(False, row.fields, row.variables, row.categories, micros)
+        written = round(row.timestamp.timestamp() * 1000)
+        change = Modification(False, row.fields, row.variables, row.categories, written)
         assert row.docid not in found[row["index"]]
         found[row["index"]][row.docid] = change
     assert found == expected
