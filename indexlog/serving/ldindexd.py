@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help=f"where it serves (default: {LOOPBACK}:{PORT}); other machines than this one need a token",
     )
-    token_file_option(options, default="")
+    token_file_option(options)
     options.add_argument(
         "--requests-max",
         type=_count,
@@ -84,8 +84,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _token(cluster_file: Path, token_file: str, endpoint: AdminEndpoint) -> str | None:
-    found = node_token(cluster_file, token_file)
+def _token(cluster_file: Path, token_file: str | None, endpoint: AdminEndpoint) -> str | None:
+    # a node takes a relative path from its cluster file, who runs a program means the working directory
+    found = node_token(cluster_file, "" if token_file is None else str(Path(token_file).absolute()))
     if found is None and not endpoint.is_loopback:
         text = f"other machines reach {endpoint.host}, and there is no token: write one into {token_beside(cluster_file)}, or give --token-file"
         raise LogDeviceError(Status.INVALID_CONFIG, text)
