@@ -95,7 +95,7 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
 
     expected = tree_cluster.do(write)
     reader = spark.read.format("indexlog").option("cluster", tree_cluster.file)
-    frame = reader.option("maxBytesPerPartition", "5MB").load(path)
+    frame = reader.option("maxBytesPerPartition", "5MiB").load(path)
     assert frame.rdd.getNumPartitions() >= 3, "a hot index is several tasks"
     tree_cluster.do(rewrite)
     found: dict[str, dict[str, Modification]] = {index: {} for index in expected}
