@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,10 +42,12 @@ def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
         await make_index_log(client, f"file://{tmp_path}/store", raw_logs=2)
         async with IndexLog(client) as log, log.writer() as writer:
             for step in range(2):
+                sent = []
                 for number, (section, name, fields) in enumerate(packages()):
                     deleted = number % 7 == step
                     change = Modification(deleted, None if deleted else fields, {} if deleted else {step: 1.0})
-                    await writer.append(LogRecord(section, name, change))
+                    sent.append(await writer.append(LogRecord(section, name, change)))
+                await asyncio.gather(*sent)
                 await writer.delete("gone", f"doc-{step}")
                 dealt = await on_spark.deal(log, bytes_max=200_000)
                 assert dealt.records == len(packages()) + 1
