@@ -307,8 +307,10 @@ class ManifestState:
         self.drops += 1
         self._retire(wanted.index, self.indexes.pop(wanted.index, []), time)
         lsns = dict(self.dealt)
+        # somebody who found later tails may have been first
+        before = self.floors.get(wanted.index, IndexFloor(0, {}, 0))
         for log, lsn in wanted.floors:
-            lsns[log] = max(lsns[log], lsn)
+            lsns[log] = max(lsns[log], lsn, before.lsns.get(log, 0))
         self.floors[wanted.index] = IndexFloor(self.generations[0].number, lsns, self.drops)
 
     def _add_generation(self, wanted: AddGeneration) -> None:
