@@ -48,10 +48,13 @@ class OnSpark:
             while (generation := view().generation()) is not None:
                 tails: Mapping[int, int] = yield FindTails(generation.logs)
                 ends = tails if generation.ends is None else dict(zip(generation.logs, generation.ends, strict=True))
-                ranges = {log: (view().dealt[log] + 1, end) for log, end in ends.items() if view().dealt[log] < end}
-                if not ranges:
+                # logs that others dealt to their ends meanwhile are not among those of the manifest any more
+                dealt = {log: view().dealt.get(log, end) for log, end in ends.items()}
+                ranges = {log: (dealt[log] + 1, end) for log, end in ends.items() if dealt[log] < end}
+                if ranges:
+                    yield from self._deal_ranges(view, token, ranges, bytes_max, report)
+                elif view().generation() == generation:
                     return report
-                yield from self._deal_ranges(view, token, ranges, bytes_max, report)
             return report
 
         return job(work)
