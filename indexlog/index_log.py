@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -54,7 +53,7 @@ from indexlog.planning import STANDARD_POLICY, MergePolicy
 from indexlog.records import Modification, document, merge
 from indexlog.stores import FileStore
 from indexlog.tailing import TAIL_BYTES, RawTailer
-from indexlog.writer import IndexWriter
+from indexlog.writer import IndexWriter, wall_clock
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp, utc_datetime
@@ -119,6 +118,7 @@ class IndexLog(PublicNames):
         store: FileStore | None = None,
         must_exist: bool = True,
         on_step: Callable[[IndexEffect], None] = lambda effect: None,
+        clock: Callable[[], int] = wall_clock,
     ) -> None:
         """
         Args:
@@ -127,6 +127,7 @@ class IndexLog(PublicNames):
             store: in place of the manifest's store.
             must_exist: entering fails when it is not initialized.
             on_step: is called before each step of a job.
+            clock: the time, for modifications and for the age of files: milliseconds since 1970.
 
         Raises:
             LogDeviceError: NOTFOUND: there are no such logs.
@@ -135,6 +136,7 @@ class IndexLog(PublicNames):
         self.path = path
         self._must_exist = must_exist
         self._on_step = on_step
+        self._clock = clock
         self._store = store
         self._tailer: RawTailer | None = None
         self.manifest: Replica[ManifestState] = Replica(client, MANIFEST, commands_group(path), snapshots_group(path))
@@ -274,7 +276,7 @@ class IndexLog(PublicNames):
 
     def writer(self, **options: Any) -> IndexWriter:
         """A writer; the options are those of `Client.buffered_writer`."""
-        return IndexWriter(self.client, self.manifest, **options)
+        return IndexWriter(self.client, self.manifest, clock=self._clock, **options)
 
     async def deal(self) -> DealReport:
         """Deal what the raw logs hold at this moment.
@@ -294,7 +296,7 @@ class IndexLog(PublicNames):
 
     async def collect(self, *, grace: float = GRACE_SECONDS) -> CollectReport:
         """Delete files that were replaced more than `grace` seconds ago, and what jobs left that have ended."""
-        before = int((datetime.now(UTC).timestamp() - grace) * 1e6)
+        before = int(self._clock() * 1000 - grace * 1e6)
         return await self.run(collect_job(lambda: self.state, self.store, before))
 
     async def end_job(self, token: int) -> None:

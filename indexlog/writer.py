@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +24,11 @@ from indexlog.routing import raw_log_of
 from logdevice_py.core.status import LogDeviceError, Status
 
 
+def wall_clock() -> int:
+    """Milliseconds since 1970, by the clock of this machine."""
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
 @dataclass(slots=True, eq=False)
 class _Entry:
     record: LogRecord
@@ -38,15 +43,19 @@ class IndexWriter(PublicNames):
     another order, when nodes fail. When the raw logs are changed, what they do not take any more goes to the new ones, in order.
     """
 
-    def __init__(self, client: Client, manifest: Replica[ManifestState], **options: Any) -> None:
+    def __init__(
+        self, client: Client, manifest: Replica[ManifestState], *, clock: Callable[[], int] = wall_clock, **options: Any
+    ) -> None:
         """
         Args:
             client: an open client.
             manifest: of the index log.
+            clock: the time, for modifications: milliseconds since 1970.
             options: those of `Client.buffered_writer`.
         """
         self._client = client
         self._manifest = manifest
+        self._clock = clock
         self._options = options
         self._writer: BufferedWriter | None = None
         self._generation: RoutingGeneration | None = None
@@ -173,8 +182,7 @@ class IndexWriter(PublicNames):
             LogDeviceError: as `put`; SHUTDOWN.
         """
         record = check_record(record)
-        now = datetime.now(UTC)
-        record = replace(record, change=replace(record.change, timestamp=int(now.timestamp() * 1000)))
+        record = replace(record, change=replace(record.change, timestamp=self._clock()))
         payload = encode_record(record)
         if self._rerouting is not None:
             await asyncio.wait([self._rerouting])
