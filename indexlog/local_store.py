@@ -32,7 +32,7 @@ class LocalStore:
         made = not target.parent.exists()
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if made:
-            _sync_directory(self.root)
+            sync_directory(self.root)
         descriptor, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=target.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -43,7 +43,7 @@ class LocalStore:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
 
     def open(self, path: str) -> Any:
         """Read a file."""
@@ -71,7 +71,8 @@ class LocalStore:
             return
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """The names in a directory are durable when this returns."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

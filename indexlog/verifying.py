@@ -100,7 +100,7 @@ class _WrittenDocuments:
         if record is None or (self._wanted is not None and record.index not in self._wanted):
             return
         floor = self._log.state.floors.get(record.index)
-        if floor is not None and (generation < floor.generation or lsn <= floor.lsns.get(raw, 0)):
+        if floor is not None and floor.leaves_out(generation, raw, lsn):
             return
         self.seen.add(record.index)
         self._rows.append((key_of(record.index, record.docid), record.change))

@@ -155,8 +155,12 @@ class IndexWriter(PublicNames):
         """
         return await (await self.append(LogRecord(index, docid, Modification(True))))
 
-    async def bulk(self, records: Iterable[LogRecord] | AsyncIterable[LogRecord]) -> int:
+    async def bulk(self, records: Iterable[LogRecord] | AsyncIterable[LogRecord], *, keep_time: bool = False) -> int:
         """Write modifications in their order. Returns how many, when all are durable.
+
+        Args:
+            records: what is written.
+            keep_time: they keep the timestamps that they have.
 
         Raises:
             LogDeviceError: the first that failed; those before and behind it may be written.
@@ -165,7 +169,7 @@ class IndexWriter(PublicNames):
         count = 0
         try:
             async for record in _asynchronous(records):
-                under_way.append(await self.append(record))
+                under_way.append(await self.append(record, keep_time=keep_time))
                 count += 1
                 while under_way and under_way[0].done():  # type: ignore[attr-defined]
                     await under_way.popleft()
@@ -175,14 +179,15 @@ class IndexWriter(PublicNames):
             await asyncio.gather(*under_way, return_exceptions=True)
         return count
 
-    async def append(self, record: LogRecord) -> Awaitable[Receipt]:
-        """Take a modification as it is, with the time of this moment; waits while too much is under way. Awaitable for what becomes of it.
+    async def append(self, record: LogRecord, *, keep_time: bool = False) -> Awaitable[Receipt]:
+        """Take a modification, with the time of this moment, or with the one that it has; waits while too much is under way. Awaitable for what becomes of it.
 
         Raises:
             LogDeviceError: as `put`; SHUTDOWN.
         """
         record = check_record(record)
-        record = replace(record, change=replace(record.change, timestamp=self._clock()))
+        if not keep_time:
+            record = replace(record, change=replace(record.change, timestamp=self._clock()))
         payload = encode_record(record)
         if self._rerouting is not None:
             await asyncio.wait([self._rerouting])

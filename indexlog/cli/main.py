@@ -32,6 +32,8 @@ PROGRAM: Final = "ldindex"
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
+    from indexlog.cli.raw_files import export_options, import_options
+
     options = ProgramParser(
         prog=PROGRAM,
         description="An index log: modifications of documents of many search indexes, dealt out into files by index, and read index by index.",
@@ -55,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
     )
     init.add_argument("--raw-logs", type=_count, default=4, metavar="N", help="raw logs (default: 4)")
     verb("bulk", _bulk, "write the modifications that standard input has, a JSON object a line")
+    import_options(verb("import", _import, "write what raw files of independent writers hold, as one history"))
+    export_options(verb("export", _export, "write what the raw logs hold into raw files"))
     deal = verb("deal", _deal, "deal what raw logs hold into files")
     _repeating(deal)
     optimize = verb("optimize", _optimize, "sort and optimize as far as that pays")
@@ -149,6 +153,18 @@ async def _bulk(log: IndexLog, arguments: argparse.Namespace) -> int:
         count = await writer.bulk(_records(sys.stdin.buffer))
     say(PROGRAM, f"{count} modifications written")
     return EXIT_OK
+
+
+async def _import(log: IndexLog, arguments: argparse.Namespace) -> int:
+    from indexlog.cli.raw_files import import_files
+
+    return await import_files(log, arguments, PROGRAM)
+
+
+async def _export(log: IndexLog, arguments: argparse.Namespace) -> int:
+    from indexlog.cli.raw_files import export_files
+
+    return await export_files(log, arguments, PROGRAM)
 
 
 def _records(lines: Any) -> Iterator[LogRecord]:

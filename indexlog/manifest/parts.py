@@ -78,6 +78,10 @@ class IndexFloor:
     drop: int
     """Which drop it was, of all that there were: from 1 on."""
 
+    def leaves_out(self, generation: int, log: int, lsn: int) -> bool:
+        """Whether a modification at this place is not the index's any more."""
+        return generation < self.generation or lsn <= self.lsns.get(log, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class RoutingGeneration:

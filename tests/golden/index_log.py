@@ -10,6 +10,7 @@ from indexlog.manifest import commands as m
 from indexlog.manifest.parts import PartKind
 from indexlog.manifest.state import ManifestState
 from indexlog.paging import PageToken
+from indexlog.raw_files import RawFileSummary, raw_frame, raw_frames
 from indexlog.records import (
     LogRecord,
     Modification,
@@ -66,6 +67,9 @@ def index_log_cases() -> Iterator[GoldenCase]:
     yield GoldenCase("record that deletes", encode_record(deletes), decode_record)
     contents = pack_contents(CHANGE)
     assert contents is not None
+    yield GoldenCase("record in a raw file", raw_frame(encode_record(deletes)), raw_frames)
+    summary = RawFileSummary("writer-1", 3, 1_700_000_000_000, 1_700_000_060_000, 2, 300, 0x12345678)
+    yield GoldenCase("summary of a raw file", summary.encode(), RawFileSummary.decode)
     yield GoldenCase("contents in a file", contents, lambda data: unpack_contents(True, data, 5))
     seen = set()
     for command in COMMANDS:

@@ -43,6 +43,7 @@ PACKERS = {
     "epoch_store/cells.py": "epoch_store",
     "indexlog/manifest/state.py": "index_log",
     "indexlog/paging.py": "index_log",
+    "indexlog/raw_files.py": "index_log",
     "indexlog/records.py": "index_log",
     "logdevice_py/core/batch.py": "batches",
     "logdevice_py/core/entry.py": "entries",

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from indexlog.raw_directory import RawFileWriter
+from indexlog.records import LogRecord, Modification
 from logdevice_py.programs import own_program
 from tests.integration.debian import packages
 from tests.integration.test_cli import Cluster
@@ -93,3 +95,28 @@ def test_a_line_that_is_no_modification_is_named(cluster: Cluster, tmp_path: Pat
     assert ran.returncode == 1
     assert text in ran.stderr.decode()
     assert "first" in done(cluster, "--path", path, "read", "books")
+
+
+def test_raw_files_with_a_gap_in_all_are_imported_only_on_demand(cluster: Cluster, tmp_path: Path) -> None:
+    begin = 1_700_000_000_000
+    with RawFileWriter(tmp_path / "raw", "one", begin, bytes_max=20_000) as writer:
+        for time in range(begin, begin + 300):
+            writer.append(LogRecord("books", f"{time}", Modification(True, {"n": "x" * 500}, {}, {}, time)), time)
+        writer.close(begin + 300)
+    lost = sorted((tmp_path / "raw" / "one").glob("*.raw"))[1:3]
+    gap = f"({lost[0].stem} to {int(lost[1].stem) + int(lost[1].stem) - int(lost[0].stem)})"
+    lost[0].unlink()
+    lost[1].rename(lost[1].parent / "7.raw")  # its summary is not beside it any more
+    done(cluster, "--path", "/raw", "init", "--store", f"file://{tmp_path}/store", "--raw-logs", "1")
+    ran = ldindex(cluster, "--path", "/raw", "import", str(tmp_path / "raw"))
+    assert ran.returncode == 3
+    assert f"gap in all: 2023-11-14-22-13-20-0{int(lost[0].stem) - begin} to" in ran.stdout.decode()
+    assert gap in ran.stdout.decode()
+    assert "completeness unknown: 1 files have no summary" in ran.stdout.decode()
+    assert b"nothing was imported: find the missing files, or use --accept-gaps" in ran.stderr
+    ran = ldindex(cluster, "--path", "/raw", "import", "--accept-gaps", "--index", "books", str(tmp_path / "raw"))
+    count = 300 - (int(lost[1].stem) - int(lost[0].stem))
+    assert f"{count} modifications imported" in ran.stderr.decode()
+    for status, text in ((0, f"{count} modifications exported"), (1, "a writer that stopped never writes again")):
+        ran = ldindex(cluster, "--path", "/raw", "export", str(tmp_path / "out"))
+        assert (ran.returncode, text in ran.stderr.decode()) == (status, True), ran.stderr
