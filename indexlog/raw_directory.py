@@ -161,7 +161,7 @@ class RawSurvey:
 
     writers: dict[str, list[RawFile]] = field(default_factory=dict)
     """Files with summaries by writer, in its order."""
-    foreign: list[RawFile] = field(default_factory=list)
+    without_summary: list[RawFile] = field(default_factory=list)
     """Files without: whether they are complete is unknown."""
     damaged: list[RawFile] = field(default_factory=list)
     """Of all files."""
@@ -173,7 +173,7 @@ class RawSurvey:
     @property
     def records(self) -> int:
         """In all files; most are in several."""
-        return sum(file.records for files in (*self.writers.values(), self.foreign) for file in files)
+        return sum(file.records for files in (*self.writers.values(), self.without_summary) for file in files)
 
     @property
     def gaps(self) -> list[TimeRange]:
@@ -182,7 +182,7 @@ class RawSurvey:
 
     def history(self) -> Iterator[LogRecord]:
         """All modifications, as one history: as `merged_sources`."""
-        groups = [self.writers[name] for name in sorted(self.writers)] + [[file] for file in self.foreign]
+        groups = [self.writers[name] for name in sorted(self.writers)] + [[file] for file in self.without_summary]
         return merged_sources(
             RawSource(rank, number, file.first, partial(file.read))
             for rank, files in enumerate(groups)
@@ -207,7 +207,7 @@ def survey_raw_files(directories: Iterable[Path]) -> RawSurvey:
         if file.damage:
             survey.damaged.append(file)
         if file.summary is None:
-            survey.foreign.append(file)
+            survey.without_summary.append(file)
             continue
         key = file.summary.writer, file.summary.number
         if key in seen:

@@ -62,10 +62,10 @@ def told(survey: RawSurvey) -> list[str]:
     if survey.covered:
         lines.append(f"covered: {_shown(TimeRange(survey.covered[0].begin, survey.covered[-1].end))}")
     lines += [f"gap in all: {_shown(gap)}" for gap in survey.gaps]
-    if survey.foreign:
-        records = sum(file.records for file in survey.foreign)
+    if survey.without_summary:
+        records = sum(file.records for file in survey.without_summary)
         lines.append(
-            f"completeness unknown: {len(survey.foreign)} files have no summary, {records} modifications, {survey.foreign[0].path} for one"
+            f"completeness unknown: {len(survey.without_summary)} files have no summary, {records} modifications, {survey.without_summary[0].path} for one"
         )
     return lines
 

@@ -16,6 +16,7 @@ from tests.simulation import (
     deliberate_client,
     deliberate_connections,
     deliberate_dirty,
+    deliberate_index_log,
     deliberate_recovery,
     deliberate_requests,
     deliberate_sequencer,
@@ -36,6 +37,7 @@ CATALOGUES = (
     deliberate_client,
     deliberate_requests,
     deliberate_connections,
+    deliberate_index_log,
 )
 """Importing them fills `FAULTS`."""
 SEEDS_MAX = 500

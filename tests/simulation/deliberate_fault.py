@@ -30,7 +30,8 @@ class DeliberateFault:
     mode: RunMode = RunMode.USUAL
     """Of the runs in which it is looked for."""
     likely: str = ""
-    """What runs are devoted to that bring it out most often, a profile, moves or removals; empty: nothing in particular."""
+    """What runs are devoted to that bring it out most often, a profile, moves or removals; of applications, the one that is run; empty: nothing in
+    particular."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:

@@ -16,9 +16,11 @@ from typing import Any
 
 from tests.simulation import run
 from tests.simulation.deliberate_fault import DeliberateFault
+from tests.simulation.features import FeatureFailure, run_features
 from tests.simulation.history import Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.run import Failure, run_seed
+from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import draw
 
 
@@ -79,7 +81,7 @@ def look_for(fault: DeliberateFault, first: int, seeds: int, *, likely: bool = F
     began = time.process_time()
     catch, wrong, runs = None, "", 0
     for seed in range(first, first + seeds):
-        if likely and fault.likely and fault.likely not in draw(seed, fault.mode).devoted_to:
+        if likely and not _is_likely(fault, seed):
             continue
         runs += 1
         try:
@@ -100,8 +102,8 @@ def failure_with(fault: DeliberateFault, seed: int) -> str | None:
         for each in [fault, *(HISTORIES_ALONE if histories_only else ())]:
             planted.enter_context(each.planted())
         try:
-            run_seed(seed, mode=fault.mode)
-        except Failure as failure:
+            _run(fault, seed)
+        except (Failure, FeatureFailure) as failure:
             cause = failure.__cause__
             if cause is None:
                 raise
@@ -114,10 +116,22 @@ def failure_with(fault: DeliberateFault, seed: int) -> str | None:
 def _passes(fault: DeliberateFault, seed: int) -> bool:
     """In the same mode, without any fault planted."""
     try:
-        run_seed(seed, mode=fault.mode)
-    except Failure:
+        _run(fault, seed)
+    except (Failure, FeatureFailure):
         return False
     return True
+
+
+def _is_likely(fault: DeliberateFault, seed: int) -> bool:
+    """The run is devoted to what brings the fault out. Of applications, only the one that the fault asks for is run, in all seeds."""
+    return fault.mode is RunMode.FEATURES or not fault.likely or fault.likely in draw(seed, fault.mode).devoted_to
+
+
+def _run(fault: DeliberateFault, seed: int) -> None:
+    if fault.mode is RunMode.FEATURES:
+        run_features(seed, only=fault.likely or None)
+    else:
+        run_seed(seed, mode=fault.mode)
 
 
 def first_line(error: BaseException) -> str:

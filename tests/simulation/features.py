@@ -1,4 +1,4 @@
-"""Runs of the swarm in which applications of later features share a broken cluster: guards, batches, order, segments, groups, replicas, streams.
+"""Runs of the swarm in which applications of later features share a broken cluster: guards, batches, order, segments, groups, replicas, streams, index logs.
 
 Each seed picks a few of the applications that have tests of their own, the cluster, attributes of its logs and kinds of faults. Each application
 checks its own rules; they share machines and faults, not logs.
@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from client.client import Client
@@ -22,6 +22,7 @@ from server.simulation.machines import SimMachines
 from tests.simulation.atomic_batches import atomic_batches
 from tests.simulation.group_members import troubled_group
 from tests.simulation.guards import guarded_appends
+from tests.simulation.index_logs import troubled_index_log
 from tests.simulation.last_records import last_records
 from tests.simulation.replica_writers import change_under_faults
 from tests.simulation.segments import segments_under_faults
@@ -49,6 +50,7 @@ FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
     "stream_names": names,
     "stream_truncations": stream_truncations,
     "last_records": last_records,
+    "index_logs": troubled_index_log,
 }
 
 
@@ -173,14 +175,19 @@ class ClusterShare:
         await self._calm.wait()
 
 
-def run_features(seed: int, *, echo: Callable[[str], None] | None = None, replay: str = "") -> FeatureOutcome:
+def run_features(
+    seed: int, *, only: str | None = None, echo: Callable[[str], None] | None = None, replay: str = ""
+) -> FeatureOutcome:
     """Run the applications of a seed; `FeatureFailure` when a rule does not hold, a machine fails, or it does not end.
 
     Args:
+        only: run this application in place of those of the seed, on a cluster without faults: what its own processes do to each other is enough for it.
         echo: gets a line for each event.
         replay: the command that runs the seed again, for the report.
     """
     plan = draw_features(seed)
+    if only is not None:
+        plan = replace(plan, features=(only,), cluster={**plan.cluster, "faults": ()})
     seen: list[SimCluster] = []
     epochs: list[int] = []
     before = Counter(HITS)

@@ -20,7 +20,17 @@ from tests.simulation.run_mode import RunMode
 from tests.simulation.workers import worker_pool
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "streams", "epoch_store", "ldquery", "server")
+SOURCES = (
+    "logdevice_py",
+    "sequencer",
+    "storage_node",
+    "client",
+    "streams",
+    "epoch_store",
+    "ldquery",
+    "server",
+    "indexlog",
+)
 """Packages of which the simulator runs something."""
 _NOT_SIMULATED = ("epoch_store/zookeeper.py", "epoch_store/sqlite.py")
 """The simulator has an epoch store of its own."""

@@ -136,7 +136,7 @@ def test_a_writer_that_was_killed_leaves_a_file_of_unknown_completeness(tmp_path
     assert [file.damage for file in survey.damaged] == [
         f"20 bytes from byte {2 * len(raw_frame(encode_record(record(0))))} on are no modifications"
     ]
-    assert len(survey.foreign) == 1
+    assert len(survey.without_summary) == 1
 
 
 def test_who_stopped_never_writes_again_under_its_name(tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""Index logs on simulated clusters that break; rules left out, caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from indexlog.records import LogRecord, Modification
+from tests.simulation import deliberate_index_log
+from tests.simulation.deliberate_fault import FAULTS
+from tests.simulation.deliberate_hunt import look_for
+from tests.simulation.features import run_features
+from tests.simulation.index_log_history import Boundary, IndexLogHistory, RawPlace, ReadIndex, WrittenStep
+from tests.simulation.index_logs import INDEXES, troubled_index_log
+
+SEEDS_MAX = 12
+FAULTS_OF_INDEX_LOGS = [fault.name for fault in FAULTS.values() if fault.likely == deliberate_index_log.APPLICATION]
+QUICK = ("deals_overlap", "merged_in_reverse", "ended_jobs_commit")
+"""Caught by nearly every seed."""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pages_are_what_raw_logs_hold_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
+    history = simulate(
+        troubled_index_log, seed=seed, nodes=5, logs=1, log_tree=True, faults="all", virtual_seconds=1000
+    )
+    shown = history.summary()
+    assert shown["acknowledged"] > 20
+    assert shown["Deal"] > 3
+    assert shown["killed"] > 3
+    assert len(history.reads) > 4 * len(INDEXES)
+
+
+@pytest.mark.slow
+def test_runs_show_what_they_are_for(simulate: Callable[..., Any]) -> None:
+    shown: dict[str, int] = {}
+    for seed in range(6):
+        history = simulate(troubled_index_log, seed=seed, nodes=3, logs=1, log_tree=True, virtual_seconds=1000)
+        for name, count in history.summary().items():
+            shown[name] = shown.get(name, 0) + count
+        shown["expired"] = shown.get("expired", 0) + len(history.expired)
+    for name in ("Replace", "DropIndex", "EndGeneration", "PREEMPTED", "store failed", "expired", "pages"):
+        assert shown[name] > 0, (name, shown)
+
+
+@pytest.mark.slow
+def test_a_seed_of_index_logs_gives_the_same_run_again() -> None:
+    first, second = (run_features(3, only=deliberate_index_log.APPLICATION) for _ in range(2))
+    assert first.digest == second.digest
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS_OF_INDEX_LOGS]
+)
+def test_a_few_seeds_catch_a_rule_that_is_left_out(name: str) -> None:
+    hunt = look_for(FAULTS[name], 0, SEEDS_MAX)
+    assert hunt.wrong == ""
+    assert hunt.catch is not None, f"{FAULTS[name].breaks}, and nothing shows it"
+
+
+# The checks themselves
+
+
+def step(number: int, *, deleted: bool = False) -> LogRecord:
+    return LogRecord("books", "a", Modification(deleted, {"n": str(number)}, {}, {}, number))
+
+
+def place(lsn: int, generation: int = 0) -> RawPlace:
+    return RawPlace(generation, 7 + generation, lsn, 0)
+
+
+def written(*numbers: int, acknowledged: bool = True) -> IndexLogHistory:
+    """One after the other, by one writer."""
+    history = IndexLogHistory()
+    for number in numbers:
+        history.written[number] = WrittenStep(1, step(number), history.event())
+        if acknowledged:
+            history.written[number].acknowledged = history.event()
+    return history
+
+
+def read(history: IndexLogHistory, lsn: int, number: int) -> None:
+    """A reader that begins now and finds the document as `number` left it, up to an LSN of generation 0."""
+    found = {"a": Modification(False, {"n": str(number)}, {}, {}, number)}
+    history.reads.append(ReadIndex("books", history.event(), 1, Boundary(0, {7: lsn}), found))
+
+
+def test_a_history_that_is_right_passes() -> None:
+    history = written(1, 2)
+    read(history, 5, 2)
+    history.check({place(4): step(1), place(5): step(2), place(6): None})
+
+
+@pytest.mark.parametrize(
+    ("lsn", "number", "raw", "text"),
+    [
+        (5, 1, {4: 1, 5: 2}, "rule 2: index books in state 1: a is"),
+        (4, 1, {4: 1, 5: 2}, "rule 2: modification 2 was acknowledged before and not read"),
+        (5, 2, {5: 2}, "rule 6: modification 1 is lost"),
+        (5, 1, {4: 2, 5: 1}, "rule 6: .* modification 1 was acknowledged before one began"),
+        (5, 2, {4: 1, 5: 2, 6: 2}, "rule 6: modification 2 is at .* and at"),
+    ],
+)
+def test_a_history_that_is_wrong_does_not(lsn: int, number: int, raw: dict[int, int], text: str) -> None:
+    history = written(1, 2)
+    read(history, lsn, number)
+    with pytest.raises(AssertionError, match=text):
+        history.check({place(at): step(each) for at, each in raw.items()})
+
+
+def test_a_token_that_expires_before_its_state_is_forgotten_is_told() -> None:
+    history = written(1)
+    history.expired.append(3)
+    with pytest.raises(AssertionError, match="rule 3: a token of state 3 expired, 0 was forgotten last"):
+        history.check({place(1): step(1)})
