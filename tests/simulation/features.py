@@ -54,6 +54,9 @@ FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
 }
 
 
+SMALL_CLUSTER: Final = {"nodes": 3, "logs": LOGS, "replicate": "node:2", "log_tree": True}
+
+
 @dataclass(frozen=True, slots=True)
 class FeaturePlan:
     """What a seed stands for."""
@@ -181,13 +184,13 @@ def run_features(
     """Run the applications of a seed; `FeatureFailure` when a rule does not hold, a machine fails, or it does not end.
 
     Args:
-        only: run this application in place of those of the seed, on a cluster without faults: what its own processes do to each other is enough for it.
+        only: run this application in place of those of the seed, on a small cluster without faults: what its own processes do to each other is enough.
         echo: gets a line for each event.
         replay: the command that runs the seed again, for the report.
     """
     plan = draw_features(seed)
     if only is not None:
-        plan = replace(plan, features=(only,), cluster={**plan.cluster, "faults": ()})
+        plan = replace(plan, features=(only,), cluster=dict(SMALL_CLUSTER))
     seen: list[SimCluster] = []
     epochs: list[int] = []
     before = Counter(HITS)
