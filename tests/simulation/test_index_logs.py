@@ -17,7 +17,7 @@ from tests.simulation.index_logs import INDEXES, troubled_index_log
 
 SEEDS_MAX = 12
 FAULTS_OF_INDEX_LOGS = [fault.name for fault in FAULTS.values() if fault.likely == deliberate_index_log.APPLICATION]
-QUICK = ("deals_overlap", "ended_jobs_commit")
+QUICK = ("pages_of_the_newest_state", "retired_files_collected", "tokens_given_again")
 """Caught by nearly every seed."""
 
 
