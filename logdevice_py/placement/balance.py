@@ -12,14 +12,14 @@ from typing import Final
 
 from logdevice_py.config.location import Scope
 from logdevice_py.core.ids import NodeId
-from logdevice_py.placement.nodeset import Spread
-from logdevice_py.placement.topology import StorageNode, Topology
+from logdevice_py.placement.nodeset import NodesetSpread
+from logdevice_py.placement.topology import PlacedNode, Topology
 
 _STEPS: Final = 60
 """Of the search for a time: each halves the interval."""
 
 
-def copyset_weights(topology: Topology, spread: Spread) -> Mapping[NodeId, float]:
+def copyset_weights(topology: Topology, spread: NodesetSpread) -> Mapping[NodeId, float]:
     """The weight in copysets of a shard of each writable node, for nodesets that `select_nodeset` spreads so."""
     nodes = [node for node in topology.nodes if topology.writable.intersection(node.shards)]
     chances = inclusion(nodes, spread)
@@ -30,7 +30,7 @@ def copyset_weights(topology: Topology, spread: Spread) -> Mapping[NodeId, float
     }
 
 
-def inclusion(nodes: Sequence[StorageNode], spread: Spread) -> list[float]:
+def inclusion(nodes: Sequence[PlacedNode], spread: NodesetSpread) -> list[float]:
     """For each node the probability, over all logs, that a nodeset has a shard of it: what `select_nodeset` does, on average."""
     if not spread.scopes:
         return _first(nodes, (), min(len(nodes), max(spread.size, spread.per_domain)))
@@ -43,7 +43,7 @@ def inclusion(nodes: Sequence[StorageNode], spread: Spread) -> list[float]:
     return _of_groups(nodes, groups, spread.scopes[1:], level, remainder)
 
 
-def _first(nodes: Sequence[StorageNode], scopes: Sequence[Scope], count: int) -> list[float]:
+def _first(nodes: Sequence[PlacedNode], scopes: Sequence[Scope], count: int) -> list[float]:
     """The probability of each to be among the first so many of a domain, where smaller domains take turns."""
     if count >= len(nodes):
         return [1.0] * len(nodes)
@@ -58,8 +58,8 @@ def _first(nodes: Sequence[StorageNode], scopes: Sequence[Scope], count: int) ->
 
 
 def _of_groups(
-    nodes: Sequence[StorageNode],
-    groups: Sequence[Sequence[StorageNode]],
+    nodes: Sequence[PlacedNode],
+    groups: Sequence[Sequence[PlacedNode]],
     scopes: Sequence[Scope],
     level: int,
     remainder: int,
@@ -97,8 +97,8 @@ def _race(rates: Sequence[float], count: int) -> list[float]:
     return [-math.expm1(-rate * high) for rate in rates]
 
 
-def _groups(nodes: Sequence[StorageNode], scope: Scope) -> list[list[StorageNode]]:
-    groups: dict[str, list[StorageNode]] = {}
+def _groups(nodes: Sequence[PlacedNode], scope: Scope) -> list[list[PlacedNode]]:
+    groups: dict[str, list[PlacedNode]] = {}
     for node in nodes:
         groups.setdefault(node.location.domain(scope, node.node), []).append(node)
     return list(groups.values())

@@ -18,7 +18,7 @@ from logdevice_py.core.ids import NODESET_SIZE_MAX, LogId, ShardId, data_log_of,
 from logdevice_py.core.marks import hit
 from logdevice_py.placement.failure_domains import FailureDomains, domain_labels
 from logdevice_py.placement.hashing import mix64, unit_interval
-from logdevice_py.placement.topology import StorageNode, Topology
+from logdevice_py.placement.topology import PlacedNode, Topology
 
 _ANY_STATE_MAX: Final = 63
 """How many shards are chosen without regard to whether they are writable, so that room is left for writable ones."""
@@ -27,7 +27,7 @@ _PRIORITY_SALT: Final = 0x0DE5E7
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class NodesetSpread:
     """How a nodeset is spread over failure domains.
 
     Attributes:
@@ -41,7 +41,7 @@ class Spread:
     size: int
 
     @classmethod
-    def of(cls, replication: ReplicationProperty, nodeset_size: int) -> Spread:
+    def of(cls, replication: ReplicationProperty, nodeset_size: int) -> NodesetSpread:
         """Over the scopes of a replication property.
 
         Each domain gets as many shards as one may have to take copies, and the nodeset so many that it survives what the copies allow.
@@ -56,7 +56,7 @@ class Spread:
 
 
 def select_nodeset(
-    log: LogId, topology: Topology, replication: ReplicationProperty, spread: Spread
+    log: LogId, topology: Topology, replication: ReplicationProperty, spread: NodesetSpread
 ) -> tuple[ShardId, ...] | None:
     """The nodeset of new epochs of `log`, ascending; None when the writable shards cannot satisfy the replication property. One shard of a node at most.
 
@@ -98,7 +98,7 @@ def _can_replicate(picked: set[ShardId], topology: Topology, replication: Replic
     return FailureDomains.by_file(writable, replication, topology.location).can_replicate(writable)
 
 
-def _candidate(key: int, node: StorageNode) -> tuple[float, ShardId]:
+def _candidate(key: int, node: PlacedNode) -> tuple[float, ShardId]:
     """The shard of a node that the log would use, with its priority: smallest first, small more often for big nodes."""
     shards = node.shards
     shard = shards[mix64(key ^ _SHARD_SALT) % len(shards)] if len(shards) > 1 else shards[0]
@@ -144,7 +144,7 @@ def _pick(
     domains: dict[str, list[tuple[float, ShardId]]],
     picked: set[ShardId],
     counts: Callable[[ShardId], bool],
-    spread: Spread,
+    spread: NodesetSpread,
     limit: int,
 ) -> None:
     """Add shards that count, each from the domain with the fewest of them so far, until there are enough in each domain and in all."""

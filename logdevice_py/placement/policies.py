@@ -14,7 +14,7 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.placement.balance import copyset_weights
 from logdevice_py.placement.copyset import CopysetSelector, Level, property_levels
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.nodeset import Spread, select_nodeset
+from logdevice_py.placement.nodeset import NodesetSpread, select_nodeset
 from logdevice_py.placement.policy import CopysetSource
 from logdevice_py.placement.reading_order import ReadHealth, local_first, nearest_first
 from logdevice_py.placement.settings import PlacementSettings
@@ -63,9 +63,9 @@ class Weighted:
     def close(self) -> None:
         """See `PlacementPolicy`."""
 
-    def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> Spread:
+    def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> NodesetSpread:
         """How nodesets of logs with this property are spread."""
-        return Spread.of(replication, nodeset_size)
+        return NodesetSpread.of(replication, nodeset_size)
 
     def _weight(self, domains: FailureDomains) -> Callable[[ShardId], float]:
         """Of shards in copysets: more for those that are in fewer nodesets, so that load follows capacity."""
@@ -137,14 +137,14 @@ class RegionAware(RackAware):
         """See `PlacementPolicy`: two of the reader's region, then one of another, and so on."""
         return local_first(shards, at, self.topology.location, health, rng)
 
-    def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> Spread:
+    def _spread(self, replication: ReplicationProperty, nodeset_size: int) -> NodesetSpread:
         topology = self.topology
         regions = {node.location.region for node in topology.nodes if topology.writable.intersection(node.shards)}
         copies, factors = replication.copies, dict(replication.factors)
         # what a region has to take when another one is lost
         per_region = min(-(-copies // max(1, len(regions) - 1)), copies - factors.get(Scope.REGION, 1) + 1)
         scopes = sorted({*factors, Scope.REGION, Scope.RACK} - {Scope.NODE}, reverse=True)
-        return Spread(tuple(scopes), per_region, Spread.of(replication, nodeset_size).size)
+        return NodesetSpread(tuple(scopes), per_region, NodesetSpread.of(replication, nodeset_size).size)
 
     def _selector(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSelector:
         of_property = dict(

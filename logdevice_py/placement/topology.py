@@ -11,7 +11,7 @@ from logdevice_py.core.ids import NodeId, ShardId, node_of
 
 
 @dataclass(frozen=True, slots=True)
-class StorageNode:
+class PlacedNode:
     """A node whose shards new nodesets may have."""
 
     node: NodeId
@@ -26,7 +26,7 @@ class StorageNode:
 class Topology:
     """One version of a cluster's storage. Immutable."""
 
-    nodes: tuple[StorageNode, ...]
+    nodes: tuple[PlacedNode, ...]
     """Those that may be in new nodesets, ascending: read-write and read-only ones, outside of disabled regions."""
     writable: frozenset[ShardId]
     """The shards that take new records."""
@@ -35,14 +35,14 @@ class Topology:
     locations: Mapping[NodeId, Location] = field(default_factory=dict)
     """Of all nodes of the cluster, also those that are in no new nodeset."""
     capacities: Mapping[NodeId, float] = field(default_factory=dict)
-    """Of all nodes, as `StorageNode.capacity`."""
+    """Of all nodes, as `PlacedNode.capacity`."""
 
     @classmethod
     def of(cls, config: ClusterConfig) -> Topology:
         """The topology that a version of the cluster's configuration describes."""
         return cls(
             nodes=tuple(
-                StorageNode(node.node, node.location, node.storage_capacity, node.shard_ids())
+                PlacedNode(node.node, node.location, node.storage_capacity, node.shard_ids())
                 for node in config.enabled_storage_nodes
             ),
             writable=frozenset(config.writable_shards()),

@@ -150,7 +150,7 @@ def test_the_next_generation_is_written_to_when_the_one_before_has_ended_and_dea
 
 def test_a_drop_that_found_earlier_tails_brings_nothing_back() -> None:
     state = apply(dealt(), DropIndex("books", [(1, 9), (2, 5)]), DropIndex("books", [(1, 8), (2, 6)]))
-    assert state.floors["books"] == IndexFloor(0, {1: 9, 2: 6})
+    assert state.floors["books"] == IndexFloor(0, {1: 9, 2: 6}, 2)
 
 
 def test_a_dropped_index_begins_anew_behind_all_that_it_had() -> None:

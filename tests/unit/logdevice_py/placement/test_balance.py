@@ -10,7 +10,7 @@ import pytest
 from logdevice_py.config.location import Scope
 from logdevice_py.core.ids import LogId, NodeId, node_of
 from logdevice_py.placement.balance import inclusion
-from logdevice_py.placement.nodeset import Spread, select_nodeset
+from logdevice_py.placement.nodeset import NodesetSpread, select_nodeset
 from logdevice_py.placement.topology import Topology
 from tests.property.balance import NODES_OF_RACKS, even, ratios
 from tests.unit.logdevice_py.placement.clusters import attributes, cluster
@@ -41,7 +41,7 @@ def test_each_node_gets_its_share_by_capacity(
 @pytest.mark.parametrize(("scopes", "size"), [((), 6), ((Scope.RACK,), 8), ((Scope.RACK,), 11), ((Scope.RACK,), 19)])
 def test_nodes_are_in_nodesets_as_often_as_is_worked_out(scopes: tuple[Scope, ...], size: int) -> None:
     topology = Topology.of(cluster(RACKS, nodes={n: {"storage_capacity": c} for n, c in enumerate(MIXED)}))
-    spread = Spread(scopes, 2, size)
+    spread = NodesetSpread(scopes, 2, size)
     chances = inclusion(topology.nodes, spread)
     counted: Counter[NodeId] = Counter()
     for log in range(1, 3_001):
@@ -56,5 +56,5 @@ def test_nodes_are_in_nodesets_as_often_as_is_worked_out(scopes: tuple[Scope, ..
 def test_racks_within_regions_take_turns_in_the_working_out_too() -> None:
     places = [f"{region}.d.c.r.{rack}" for region in "xy" for rack in "ppppppqq"]
     topology = Topology.of(cluster(places))
-    chances = inclusion(topology.nodes, Spread((Scope.REGION, Scope.RACK), 2, 8))
+    chances = inclusion(topology.nodes, NodesetSpread((Scope.REGION, Scope.RACK), 2, 8))
     assert chances == pytest.approx(([1 / 3] * 6 + [1.0] * 2) * 2, abs=0.01)
