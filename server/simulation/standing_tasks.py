@@ -47,8 +47,15 @@ def _place(task: asyncio.Task[Any]) -> str | None:
     text = "".join(shown.format())
     below = frames[own[-1] + 1 :]
     if below:
-        text += f"    waits in {below[0].f_code.co_qualname}{_reason(below)}\n"
+        text += f"    waits in {_name(below[0])}{_reason(below)}\n"
     return text
+
+
+def _name(frame: FrameType) -> str:
+    """The function, and of which class it is there: the one that the user made, not the one that it inherits from."""
+    code = frame.f_code
+    owner = frame.f_locals.get("self")
+    return code.co_qualname if owner is None else f"{type(owner).__name__}.{code.co_name}"
 
 
 def _reason(frames: list[FrameType]) -> str:
