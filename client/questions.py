@@ -12,6 +12,7 @@ from client.client_operations import ClientOperations
 from client.look_up.answers import LogHead, LogTail, TrimPreview
 from client.look_up.epochs_request import KnownEpochs
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
+from client.look_up.release_request import ReleaseSource
 from client.look_up.segments import EpochInProgress, LogSegment, listed_segments
 from client.look_up.survey import LogParts
 from client.read.items import Gap, GapKind
@@ -19,7 +20,19 @@ from client.reader import Reader
 from client.request_history import format_wait
 from client.sequencer_state import SequencerState
 from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import (
+    EPOCH_MAX,
+    EPOCH_MIN,
+    ESN_MAX,
+    LSN,
+    LSN_INVALID,
+    LSN_MAX,
+    LSN_OLDEST,
+    Epoch,
+    Lsn,
+    compose_lsn,
+    epoch_of,
+)
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -76,6 +89,36 @@ class LogQuestions(ClientOperations):
         tail = await self._answer(future)
         assert isinstance(tail, LogTail)
         return tail
+
+    async def known_tail(self, log: int | str, *, source: str = "quorum", timeout: float | None = None) -> LSN:
+        """Up to where storage nodes know that the log can be read. No sequencer is asked, and none is started, so it is a lower bound: what was acknowledged a
+        moment ago may lie above it. What is at or below it can be read, now and by everybody. Of an epoch that is over it may be the last LSN there could
+        be, which has no record. 0: nobody knows of anything.
+
+        Args:
+            log: id or path.
+            source: whose answers count. "quorum": the greatest of an f-majority of the shards, which is at least what all shards of some copyset were told
+                before; "any": the first shard that knows of anything, however old.
+            timeout: seconds.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; NOTFOUND; PARTIAL: too few shards answered; TIMEDOUT, AGAIN: where the log lies is not known.
+        """
+        asked = _release_source(source)
+        log_id, left = await self.known_log(log), self._timeout_us(timeout)
+        until = self.now() + left
+        intervals, certain = await self._history(log_id, left)
+        if certain < EPOCH_MAX:
+            raise _history_unknown(log_id)
+        if not intervals:
+            return LSN(LSN_INVALID)
+        parts = LogParts(intervals, LSN_MAX, self.session.config)
+        future = self.future()
+        request = self.session.look_ups.release(log_id, parts, asked, future, self.now(), max(0, until - self.now()))
+        try:
+            return LSN(await self._answer(future))
+        finally:
+            self.session.look_ups.cancel(request)
 
     async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
         """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
@@ -246,8 +289,7 @@ class LogQuestions(ClientOperations):
         if known is None or known[0] < tail.epoch:
             intervals, certain = await self._history(log, max(0, until - self.now()))
             if not intervals or certain < tail.epoch:
-                text = f"where log {log} lies is not known: its metadata log cannot be read for certain"
-                raise LogDeviceError(Status.AGAIN, text, maybe_applied=False)
+                raise _history_unknown(log)
             known = self._histories[log] = (epoch_of(tail), intervals)
         return LogParts(known[1], Lsn(tail), self.session.config)
 
@@ -354,6 +396,19 @@ class LogQuestions(ClientOperations):
         finally:
             request.cancel()
         return found
+
+
+def _history_unknown(log: LogId) -> LogDeviceError:
+    text = f"where log {log} lies is not known: its metadata log cannot be read for certain"
+    return LogDeviceError(Status.AGAIN, text, maybe_applied=False)
+
+
+def _release_source(given: str) -> ReleaseSource:
+    for source in ReleaseSource:
+        if given == source.value:
+            return source
+    known = " or ".join(repr(each.value) for each in ReleaseSource)
+    raise LogDeviceError(Status.INVALID_PARAM, f"source is {given!r}; it must be {known}")
 
 
 def _clamped(timestamp: int) -> Timestamp:

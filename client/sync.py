@@ -269,6 +269,10 @@ class SyncClient(PublicNames):
         """See `Client.tail_lsn`."""
         return _background.run(self._client.tail_lsn(log, timeout=timeout))
 
+    def known_tail(self, log: int | str, *, source: str = "quorum", timeout: float | None = None) -> LSN:
+        """See `Client.known_tail`."""
+        return _background.run(self._client.known_tail(log, source=source, timeout=timeout))
+
     def tail(self, log: int | str, *, timeout: float | None = None) -> LogTail:
         """See `Client.tail`."""
         return _background.run(self._client.tail(log, timeout=timeout))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OLDEST: Final = Position(LSN(LSN_OLDEST), 0)
 SEQUENCER: Final = "sequencer"
+STORAGE_NODES: Final = ("quorum", "any")
+"""Who else can be asked how far the stream can be read."""
 _WIDEN: Final = 16
 """Where the last record is looked for: in ranges that grow so much each time."""
 
@@ -301,19 +303,26 @@ class Stream(PublicNames):
         return Position(LSN(tail + 1), 0)
 
     async def last_confirmed(self, source: str = SEQUENCER, *, timeout: float | None = None) -> LSN:
-        """Up to where the stream can be read: what was acknowledged to anybody before this call is at or below it.
+        """Up to where the stream can be read: what is at or below it can be, now and by everybody. What else it promises depends on who is asked.
 
         Args:
-            source: who is asked. "sequencer": the stream's sequencer, which is activated when there is none.
+            source: "sequencer": nothing that was acknowledged to anybody before this call lies above it. A sequencer is started when there is none, which
+                takes as long as a take-over.
+                "quorum": storage nodes are asked, and no sequencer is started. It is a lower bound: at least what all shards of some copyset were told
+                before this call, so what was acknowledged a moment ago may lie above it, and it may be less than an earlier answer.
+                "any": the first storage node that knows of anything. It may be any amount behind.
             timeout: seconds.
 
         Raises:
-            LogDeviceError: NOTSUPPORTED: nobody else can be asked.
+            LogDeviceError: INVALID_PARAM; PARTIAL: too few shards answered; as `Client.tail_lsn` and `Client.known_tail`.
         """
-        if source != SEQUENCER:
-            text = f"last_confirmed({source!r}): storage nodes are not asked for what they know of an epoch; there is {SEQUENCER!r}"
-            raise LogDeviceError(Status.NOTSUPPORTED, text)
-        return await self.namespace.client.tail_lsn(self.log, timeout=timeout)
+        client = self.namespace.client
+        if source == SEQUENCER:
+            return await client.tail_lsn(self.log, timeout=timeout)
+        if source not in STORAGE_NODES:
+            known = ", ".join(map(repr, (SEQUENCER, *STORAGE_NODES)))
+            raise LogDeviceError(Status.INVALID_PARAM, f"source is {source!r}; it must be one of {known}")
+        return await client.known_tail(self.log, source=source, timeout=timeout)
 
     # Truncation
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from client.look_up.epochs_request import EpochsRequest, KnownEpochs
 from client.look_up.find_request import FindRequest, FindTarget, FoundPlace
+from client.look_up.release_request import ReleaseRequest, ReleaseSource
 from client.look_up.size_request import SizeRequest
 from client.look_up.survey import LogParts, SurveyContext
 from client.promise import Promise, break_, keep
@@ -12,7 +13,7 @@ from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 
-AnyRequest = EpochsRequest | FindRequest | SizeRequest
+AnyRequest = EpochsRequest | FindRequest | ReleaseRequest | SizeRequest
 
 
 class LookUps:
@@ -63,6 +64,18 @@ class LookUps:
             _tell(promise, found, request, at)
 
         request = SizeRequest(self._context, log, parts, first, last, now + timeout_us, done)
+        request.start(now)
+        return request
+
+    def release(
+        self, log: LogId, parts: LogParts, source: ReleaseSource, promise: Promise, now: Micros, timeout_us: int
+    ) -> ReleaseRequest:
+        """How far shards know that a log can be read; the promise gets the LSN, or PARTIAL when too few shards answered."""
+
+        def done(found: Lsn | list[ShardId], at: Micros) -> None:
+            _tell(promise, found, request, at)
+
+        request = ReleaseRequest(self._context, log, parts, source, now + timeout_us, done)
         request.start(now)
         return request
 

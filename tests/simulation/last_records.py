@@ -2,6 +2,7 @@
 
 1. What is acknowledged is read in bounded time, although nobody appends anything later: by who followed all the while, and by who begins to read.
 2. Who follows gets a record once, in the order of the log.
+3. What storage nodes know to be readable is: a sequencer that is asked afterwards says so. Without faults they soon know of everything.
 """
 
 from __future__ import annotations
@@ -53,10 +54,21 @@ async def _follow(cluster: SimCluster, told: Followed, log: int) -> None:
                 last = told.read[log][item.payload] = where
 
 
+async def _ask_storage_nodes(cluster: SimCluster, log: int) -> None:
+    async with cluster.client() as client:
+        while True:
+            with suppress(LogDeviceError):
+                known = await client.known_tail(log, source=cluster.rng.choice(("quorum", "any")), timeout=5)
+                tail = await client.tail_lsn(log, timeout=20)
+                assert known <= tail, f"rule 3: storage nodes say {known}, the sequencer {tail} afterwards"
+            await asyncio.sleep(cluster.rng.uniform(0, 2))
+
+
 async def last_records(cluster: SimCluster) -> Followed:
     """All of it, and the rules."""
     told = Followed()
     following = [asyncio.create_task(_follow(cluster, told, log)) for log in LOGS]
+    following += [asyncio.create_task(_ask_storage_nodes(cluster, log)) for log in LOGS]
     try:
         async with asyncio.TaskGroup() as group:
             for log in LOGS:
@@ -77,6 +89,10 @@ async def last_records(cluster: SimCluster) -> Followed:
         await asyncio.sleep(BOUND)
         for log in LOGS:
             assert not told.missing(log), f"rule 1: who begins to read log {log} lacks {told.missing(log)}"
+            last = max((position.lsn for position in told.acknowledged[log].values()), default=0)
+            async with cluster.client() as client:
+                known = await client.known_tail(log, timeout=60)
+            assert known >= last, f"rule 3: storage nodes know of {known}, {last} was acknowledged long ago"
     finally:
         for task in following:
             task.cancel()

@@ -213,6 +213,7 @@ def test_completion_offers_public_names_only() -> None:
                 "config",
                 "connectivity",
                 "is_open",
+                "known_tail",
                 "log_id",
                 "log_ids",
                 "mark_end",
