@@ -172,7 +172,8 @@ class Activation:
         acceptable = EPOCH_MIN if self._provision else self._acceptable
         stamp = Timestamp(context.wall())
         strict = owner.attributes.strict_order
-        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, owner.wants_guards, strict)
+        guarded = owner.wants_guards or owner.attributes.ordered_time
+        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, guarded, strict)
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:

@@ -326,7 +326,10 @@ class Sequencer:
             return
         placement = wanted_placement(self.log, self.attributes, self.context)
         wanted = placement.interval(metadata.current) if placement is not None else None
-        if self.attributes.strict_order and not metadata.strict_since:
+        attributes = self.attributes
+        if (attributes.strict_order and not metadata.strict_since) or (
+            attributes.ordered_time and not metadata.guarded_since
+        ):
             self.activate(now)
         elif wanted is not None and not wanted.same_placement(metadata.current):
             marks.hit("nodeset_changes")

@@ -169,9 +169,11 @@ class StreamAttributes:
                 found[name] = value.value if isinstance(value, enum.Enum) else value
         return found
 
-    def roll_attributes(self) -> dict[str, str]:
-        """What its log is made with, so that segments end as `roll` says."""
-        found = {}
+    def own_log_attributes(self) -> dict[str, str | bool]:
+        """What its log is made with, so that segments end as `roll` says, and times as transaction ids never fall."""
+        found: dict[str, str | bool] = {}
+        if self.txid is TransactionIds.TIME:
+            found["ordered_time"] = True
         if self.roll_every_us is not None:
             found["roll_every"] = f"{self.roll_every_us}us"
         if self.roll_bytes is not None:

@@ -378,7 +378,7 @@ class Namespace(PublicNames):
         Args:
             name: like ``orders``, or ``team/orders`` in a directory: 1024 characters at most, and 255 between slashes.
             txid: who numbers records. "writer": each record is written with a transaction id, none below one before; "time": nobody, and the time
-                at which a record was sequenced is its transaction id.
+                at which a record was sequenced is its transaction id. It never falls: a sequencer whose clock is behind goes on from the last record.
             writers: "shared": any number at a time; "exclusive": one owner at a time.
             ttl: how long a segment is kept after it is completed, like ``"3d"``. This and the next take effect while a janitor runs, as `cold` and
                 `cold_ttl` do: ``ldstream janitor``, or a namespace that somebody has open with `janitor=True`.
@@ -402,11 +402,11 @@ class Namespace(PublicNames):
             cold=cold,
             cold_ttl=cold_ttl,
         )
-        rolls = attributes.roll_attributes()
-        if twice := sorted(set(rolls) & set(log_attributes or ())):
-            text = f"{twice[0]} of the log is given twice: by roll and in log_attributes"
+        needed = attributes.own_log_attributes()
+        if twice := sorted(set(needed) & set(log_attributes or ())):
+            text = f"{twice[0]} of the log follows from txid and roll: leave it out of log_attributes"
             raise LogDeviceError(Status.INVALID_PARAM, text)
-        own = checked({"backlog": "0us", **rolls, **(log_attributes or {})}, self.client.config)
+        own = checked({"backlog": "0us", **needed, **(log_attributes or {})}, self.client.config)
         outcome = await self.propose(CreateStream(name, attributes.mapping(), own), timeout)
         number: int = msgpack.unpackb(outcome.result)
         try:

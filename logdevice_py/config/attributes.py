@@ -82,6 +82,12 @@ class LogAttributes:
         doc="Acknowledge appends of a new epoch only when nobody can be told any more that an append of an earlier epoch is stored: acknowledged appends of "
         "all clients are in order of real time. It cannot be taken back.",
     )
+    ordered_time: bool = setting(
+        False,
+        unit="flag",
+        doc="Timestamps never fall, also where a node takes over whose clock is behind: it goes on from that of the last record, which appends of its epoch "
+        "wait for as those of guarded logs do. It cannot be taken back.",
+    )
     backlog_us: int = setting(0, unit="us", lo=0, hi=876_600 * _HOUR, doc="How long records are kept; 0 is for ever.")
     roll_every: int = setting(
         0,

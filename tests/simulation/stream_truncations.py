@@ -3,7 +3,8 @@
 1. When truncations are taken back, all that was acknowledged is read, once.
 2. What is counted is what is read.
 3. Who begins to read when a truncation is known gets nothing from before it.
-4. Nothing that was begun after the end of the stream was told is acknowledged, and nothing lies behind it.
+4. Transaction ids, which are times, never fall, whatever clocks do.
+5. Nothing that was begun after the end of the stream was told is acknowledged, and nothing lies behind it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from logdevice_py import LogDeviceError, Position, SimCluster
 from streams.attributes import Roll
@@ -75,13 +77,21 @@ async def _cut(cluster: SimCluster, told: Truncated) -> None:
         await namespace.close()
 
 
-async def _read(stream: Stream) -> list[tuple[Position, bytes | None]]:
+async def _read(stream: Stream) -> list[tuple[Position, bytes | None, int | None]]:
     read = []
     async with stream.reader(until="tail") as reader:
         while batch := await reader.read(timeout=120):
             assert batch.losses == []
-            read += [(record.position, record.payload) for record in batch]
+            read += [(record.position, record.payload, record.txid) for record in batch]
     return read
+
+
+def check_times(txids: list[int | None]) -> None:
+    """Assert the rule about transaction ids."""
+    assert None not in txids, "rule 4: a record has no transaction id"
+    for before, after in pairwise(txids):
+        assert before is not None is not after
+        assert before <= after, f"rule 4: {after} follows {before}"
 
 
 async def stream_truncations(cluster: SimCluster) -> Truncated:
@@ -99,8 +109,9 @@ async def stream_truncations(cluster: SimCluster) -> Truncated:
         await cluster.calm()
         await persist(lambda: stream.untruncate(timeout=60))
         read = await _read(stream)
-        places = {payload: position for position, payload in read}
+        places = {payload: position for position, payload, _ in read}
         assert len(places) == len(read), "rule 1: read twice"
+        check_times([txid for _, _, txid in read])
         lost = {payload for payload, position in told.acknowledged.items() if places.get(payload) != position}
         assert not lost, f"rule 1: {lost} are acknowledged and not read"
         counted = await stream.count(timeout=120)
@@ -110,7 +121,7 @@ async def stream_truncations(cluster: SimCluster) -> Truncated:
         await writer.__aenter__()
         late = await asyncio.gather(writer.write(b"late"), return_exceptions=True)
         writer.abandon()
-        assert isinstance(late[0], LogDeviceError), "rule 4: an append behind the end is acknowledged"
-        assert len(await _read(stream)) == len(read), "rule 4: something lies behind the end"
+        assert isinstance(late[0], LogDeviceError), "rule 5: an append behind the end is acknowledged"
+        assert len(await _read(stream)) == len(read), "rule 5: something lies behind the end"
         await namespace.close()
     return told

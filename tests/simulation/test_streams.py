@@ -10,12 +10,14 @@ import msgpack
 import pytest
 
 from logdevice_py import SimulationFailed
+from streams.attributes import StreamAttributes
 from streams.commands import AcquireStream
 from streams.leases import Lease
 from streams.state import NamespaceState
 from streams.writers import ExclusiveWriter
 from tests.simulation.stream_names import names
 from tests.simulation.stream_owners import OWNERS, owners
+from tests.simulation.stream_truncations import stream_truncations
 
 SEEDS = range(3)
 CLUSTER: dict[str, Any] = {"nodes": 5, "replicate": "node:3", "log_tree": True, "virtual_seconds": 3000}
@@ -87,3 +89,35 @@ def test_each_rule_of_owners_that_is_left_out_is_noticed(
 def test_a_name_means_one_stream_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
     outcomes = simulate(names, seed=seed, faults="all", **CLUSTER)
     assert outcomes["OK"] >= 6, outcomes
+
+
+CLOCKS: dict[str, Any] = {
+    "faults": ("wall_clock_jump", "crash_process", "crash_machine", "pause"), "fault_interval": 0.5, **CLUSTER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_truncations_are_taken_back_and_times_never_fall_whatever_clocks_say(
+    simulate: Callable[..., Any], seed: int
+) -> None:
+    told = simulate(stream_truncations, seed=seed, **CLOCKS)
+    assert len(told.acknowledged) > 30
+    assert told.cuts
+
+
+def test_times_that_a_sequencer_takes_from_its_own_clock_alone_are_noticed(
+    simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = StreamAttributes.own_log_attributes
+    monkeypatch.setattr(
+        StreamAttributes,
+        "own_log_attributes",
+        lambda self: {name: value for name, value in own(self).items() if name != "ordered_time"},
+    )
+
+    def hunt() -> None:
+        for seed in range(10):
+            simulate(stream_truncations, seed=seed, **CLOCKS)
+
+    with pytest.raises(SimulationFailed, match="rule 4"):
+        hunt()
