@@ -9,7 +9,10 @@ from typing import Any
 
 from client.arguments import count_argument, key_argument, lsn_argument, time_argument, timeout_argument
 from client.client_operations import ClientOperations
+from client.guard_arguments import number_argument
+from client.guards import key_of_transaction
 from client.look_up.answers import LogHead, LogTail, TrimPreview
+from client.look_up.closed_segments import RememberedSegments, Span
 from client.look_up.epochs_request import KnownEpochs
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
 from client.look_up.release_request import ReleaseSource
@@ -39,6 +42,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 TIME_MIN = Timestamp(-(1 << 63))
 TIME_MAX = Timestamp((1 << 63) - 1)
+_EVERYTHING = Span(LSN_OLDEST, None)
 
 
 class LogQuestions(ClientOperations):
@@ -47,6 +51,7 @@ class LogQuestions(ClientOperations):
     def __init__(self) -> None:
         self._histories: dict[LogId, tuple[Epoch, tuple[EpochInterval, ...]]] = {}
         """The nodesets of logs, and the epoch up to which they are known: they never change for an epoch of which anything can be read."""
+        self._remembered = RememberedSegments()
 
     # What the client has
 
@@ -152,8 +157,12 @@ class LogQuestions(ClientOperations):
         Raises:
             LogDeviceError: INVALID_PARAM for a naive datetime; PARTIAL when too few shards answered; as `tail_lsn`.
         """
-        target = FindTarget(_clamped(time_argument(when)), approximate=approximate)
-        return LSN((await self._find(await self.known_log(log), target, timeout))[0].lsn)
+        log_id, stamp = await self.known_log(log), _clamped(time_argument(when))
+        target = FindTarget(stamp, approximate=approximate)
+        closed = self._remembered.of(log_id)
+        if closed is not None and not approximate:
+            return LSN((await self._find_in(log_id, target, closed.span_of_time(stamp), timeout)).lsn)
+        return LSN((await self._find(log_id, target, timeout))[0].lsn)
 
     async def find_key(self, log: int | str, key: bytes, *, timeout: float | None = None) -> LSN:
         """The first LSN that holds a record whose key is not below `key`; one behind the tail when there is none.
@@ -165,6 +174,23 @@ class LogQuestions(ClientOperations):
             LogDeviceError: INVALID_PARAM; PARTIAL when too few shards answered; as `tail_lsn`.
         """
         return LSN((await self._find(await self.known_log(log), FindTarget(key=key_argument(key)), timeout))[0].lsn)
+
+    async def find_transaction(self, log: int | str, txid: int, *, timeout: float | None = None) -> LSN:
+        """The first LSN that holds a record whose transaction id is not below `txid`; one behind the tail, or behind the segment in which it would be, when
+        there is none. The segments of the log tell in which of them it is, and what is known of those is remembered, so only one is searched.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        log_id, target = await self.known_log(log), FindTarget(key=key_of_transaction(number_argument("txid", txid)))
+        until = self.now() + self._timeout_us(timeout)
+        closed = self._remembered.of(log_id)
+        span = None if closed is None else closed.span_of_transaction(txid)
+        if span is None or span.last is None:
+            await self.segments(log_id, timeout=timeout)
+            closed = self._remembered.of(log_id)
+            span = _EVERYTHING if closed is None else closed.span_of_transaction(txid)
+        return LSN((await self._find_in(log_id, target, span, max(1, until - self.now()) / 1e6)).lsn)
 
     async def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
         """Where the readable part of the log begins. Records that are lost are passed over; a reader is told of them.
@@ -239,20 +265,39 @@ class LogQuestions(ClientOperations):
         end = await self._answer(future)
         assert isinstance(end, EpochInProgress)
         found: list[LogSegment] = []
-        trim_point, epoch = LSN_INVALID, max(epoch_of(Lsn(first_lsn)), EPOCH_MIN)
+        trim_point = LSN_INVALID
         if end.epoch > EPOCH_MIN and end.tail:
-            last = Epoch(end.epoch - 1)
-            parts = await self._parts(log_id, LSN(compose_lsn(last, ESN_MAX)), until)
-            epoch = max(epoch, *(interval.since for interval, _, _ in islice(parts, 1)))
-            while epoch <= last and (most is None or len(found) < most):
-                known = await self._known_epochs(log_id, parts, epoch, last, until)
-                trim_point = max(trim_point, known.trim_point)
-                found += listed_segments(known, epoch, Lsn(first_lsn))
-                epoch = Epoch(known.covered + 1)
+            found, trim_point = await self._closed_segments(log_id, Epoch(end.epoch - 1), Lsn(first_lsn), most, until)
         in_progress = end.segment(trim_point)
         if in_progress is not None and end.tail >= first_lsn:
             found.append(in_progress)
         return found if most is None else found[:most]
+
+    async def _closed_segments(
+        self, log: LogId, last: Epoch, start: Lsn, most: int | None, until: int
+    ) -> tuple[list[LogSegment], Lsn]:
+        """Those of the epochs through `last`, which is recovered, that end at `start` or later, at least `most` of them if there are; and the trim point."""
+        parts = await self._parts(log, LSN(compose_lsn(last, ESN_MAX)), until)
+        begin = max(epoch_of(start), EPOCH_MIN, *(interval.since for interval, _, _ in islice(parts, 1)))
+        closed = self._remembered.since(log, Epoch(begin))
+        beyond: list[LogSegment] = []
+        found: list[LogSegment] = []
+        trim_point, asked = LSN_INVALID, False
+        epoch = min(Epoch(closed.covered + 1), last)
+        # where all is remembered, one epoch is asked for all the same: how much is trimmed may have changed
+        while epoch <= last and (not asked or most is None or len(found) < most):
+            asked = True
+            known = await self._known_epochs(log, parts, epoch, last, until)
+            trim_point = max(trim_point, known.trim_point)
+            listed = listed_segments(known, epoch, Lsn(LSN_OLDEST))
+            closed.add(listed, known.covered)
+            beyond += [each for each in listed if each.epoch > closed.covered]
+            found = closed.after(start, trim_point)
+            found += [each for each in beyond if each.last_lsn is None or each.last_lsn >= start]
+            epoch = Epoch(known.covered + 1)
+        closed.forget(trim_point)
+        self._remembered.shrink()
+        return found, trim_point
 
     async def _known_epochs(self, log: LogId, parts: LogParts, first: Epoch, last: Epoch, until: int) -> KnownEpochs:
         future = self.future()
@@ -271,17 +316,30 @@ class LogQuestions(ClientOperations):
         tail = await self.tail_lsn(log, timeout=timeout)
         if not tail:
             return FoundPlace(LSN_OLDEST, NO_TIMESTAMP, LSN_INVALID), tail
-        parts = await self._parts(log, tail, until)
+        return await self._find_between(log, target, LSN_OLDEST, tail, until), tail
+
+    async def _find_in(self, log: LogId, target: FindTarget, span: Span, timeout: float | None) -> FoundPlace:
+        """What was found in a span, or up to the tail where it has no end."""
+        until = self.now() + self._timeout_us(timeout)
+        last = span.last
+        if last is None:
+            last = Lsn(await self.tail_lsn(log, timeout=timeout))
+            if last < span.first:
+                return FoundPlace(Lsn(last + 1), NO_TIMESTAMP, LSN_INVALID)
+        return await self._find_between(log, target, span.first, LSN(last), until)
+
+    async def _find_between(self, log: LogId, target: FindTarget, first: Lsn, last: LSN, until: int) -> FoundPlace:
+        parts = await self._parts(log, last, until)
         future = self.future()
         request = self.session.look_ups.find(
-            log, parts, target, Lsn(tail), future, self.now(), max(0, until - self.now())
+            log, parts, target, first, Lsn(last), future, self.now(), max(0, until - self.now())
         )
         try:
             found = await self._answer(future)
         finally:
             self.session.look_ups.cancel(request)
         assert isinstance(found, FoundPlace)
-        return found, tail
+        return found
 
     async def _parts(self, log: LogId, tail: LSN, until: int) -> LogParts:
         """Where the log lies up to its tail."""

@@ -291,6 +291,10 @@ class SyncClient(PublicNames):
         """See `Client.is_empty`."""
         return _background.run(self._client.is_empty(log, timeout=timeout))
 
+    def find_transaction(self, log: int | str, txid: int, *, timeout: float | None = None) -> LSN:
+        """See `Client.find_transaction`."""
+        return _background.run(self._client.find_transaction(log, txid, timeout=timeout))
+
     def find_time(
         self, log: int | str, when: datetime | int, *, approximate: bool = False, timeout: float | None = None
     ) -> LSN:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.arguments import count_argument, time_argument, timeout_argument
 from client.guard_arguments import number_argument, position_argument
-from client.guards import START, Position, key_of_transaction
+from client.guards import START, Position
 from client.public_names import PublicNames
 from client.read.batch import RecordBatch
 from client.read.items import Gap, GapKind
@@ -148,7 +148,7 @@ class StreamReader(PublicNames):
             self._counted_by = TransactionIds.TIME
             return await self._place_in_copies(found, micros, timeout)
         self._txid = start.value
-        found = Position(await client.find_key(log, key_of_transaction(start.value), timeout=timeout), 0)
+        found = Position(await client.find_transaction(log, start.value, timeout=timeout), 0)
         return await self._place_in_copies(found, start.value, timeout)
 
     async def _place_in_copies(self, found: Position, value: int, timeout: float | None) -> Position:

@@ -233,20 +233,17 @@ class Stream(PublicNames):
 
     async def last(self, *, timeout: float | None = None) -> StreamRecord | None:
         """The last record that can be read and is not truncated; None: there is none."""
-        lowest = max(self.min_active, OLDEST).lsn
-        end = LSN(await self.namespace.client.tail_lsn(self.log, timeout=timeout))
-        while end >= lowest:
-            span = 1
+        lowest, client = max(self.min_active, OLDEST).lsn, self.namespace.client
+        for segment in reversed(await client.segments(self.log, start=lowest, timeout=timeout)):
+            end, span = segment.last_lsn, 1
+            if end is None:
+                end = await end_of_epoch(client, self.log, segment.epoch, timeout)
             while end.esn and end >= lowest:
                 begin = LSN(max(compose_lsn(end.epoch, max(1, end.esn - span + 1)), lowest))
                 found = await self._last_in(begin, end, timeout)
                 if found is not None:
                     return found
                 end, span = LSN(begin - 1), span * _WIDEN
-            if end.epoch:
-                end = await end_of_epoch(self.namespace.client, self.log, end.epoch - 1, timeout)
-            else:
-                break
         return None
 
     async def _last_in(self, begin: LSN, end: LSN, timeout: float | None) -> StreamRecord | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from operator import lt
 
 from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, enough
 from logdevice_py.core.epoch_summary import EpochSummary, decode_rows
@@ -110,4 +112,6 @@ class EpochsRequest:
                 other = found.get(epoch)
                 if other is None or summary.seal_epoch > other.seal_epoch:
                     found[epoch] = summary
-        return {epoch: found[epoch] for epoch in sorted(found) if epoch <= covered}
+        if not found or max(found) > covered or not all(map(lt, found, islice(found, 1, None))):
+            found = {epoch: found[epoch] for epoch in sorted(found) if epoch <= covered}
+        return found

@@ -48,7 +48,7 @@ class FoundPlace:
 
 
 class FindRequest:
-    """One look-up in the log up to `last`.
+    """One look-up in [first, last] of a log.
 
     Each shard tells up to where none of its records reaches the target, and the first one that does. If the greatest of the former lies below
     the smallest of the latter, that one is the answer: no shard has a record between them, and enough shards have spoken. Else the
@@ -77,6 +77,7 @@ class FindRequest:
         last: Lsn,
         until: int,
         done: Callable[[FoundPlace | list[ShardId], Micros], None],
+        first: Lsn = LSN_OLDEST,
     ) -> None:
         """
         Args:
@@ -87,12 +88,13 @@ class FindRequest:
             last: the end of the range, which is released.
             until: the deadline.
             done: gets what was found, or which shards did not answer, so that it is not known.
+            first: nothing before it is looked at.
         """
         self._context = context
         self._log = log
         self._parts = parts
         self._target = target
-        self._first = LSN_OLDEST
+        self._first = first
         self._last = last
         self._until = until
         self._done = done

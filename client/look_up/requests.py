@@ -25,14 +25,22 @@ class LookUps:
         self._context = context
 
     def find(
-        self, log: LogId, parts: LogParts, target: FindTarget, last: Lsn, promise: Promise, now: Micros, timeout_us: int
+        self,
+        log: LogId,
+        parts: LogParts,
+        target: FindTarget,
+        first: Lsn,
+        last: Lsn,
+        promise: Promise,
+        now: Micros,
+        timeout_us: int,
     ) -> FindRequest:
-        """Look for a target up to `last`; the promise gets a `FoundPlace`, or PARTIAL when too few shards answered."""
+        """Look for a target in [first, last]; the promise gets a `FoundPlace`, or PARTIAL when too few shards answered."""
 
         def done(found: FoundPlace | list[ShardId], at: Micros) -> None:
             _tell(promise, found, request, at)
 
-        request = FindRequest(self._context, log, parts, target, last, now + timeout_us, done)
+        request = FindRequest(self._context, log, parts, target, last, now + timeout_us, done, first)
         request.start(now)
         return request
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from client.look_up.epochs_request import KnownEpochs
-from logdevice_py.core.epoch_summary import EpochCounts, EpochSummary
+from logdevice_py.core.epoch_summary import EpochCounts, EpochSummary, SummaryFlags
 from logdevice_py.core.lsn import ESN_MIN, LSN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.units import Timestamp, utc_datetime
 
 _NOWHERE: Final = LSN(LSN_INVALID)
+_COUNTED: Final = int(SummaryFlags.COUNTED)
+_AUTHORITATIVE: Final = int(SummaryFlags.AUTHORITATIVE)
 
 
 class SegmentState(enum.Enum):
@@ -21,6 +23,9 @@ class SegmentState(enum.Enum):
     IN_PROGRESS = "in progress"  # its sequencer still appends to it
     COMPLETED = "completed"  # nothing of it changes any more
     UNKNOWN = "unknown"  # it is over, and no shard that answered knows what it holds, perhaps nothing
+
+
+_COMPLETED: Final = SegmentState.COMPLETED
 
 
 @dataclass(slots=True, repr=False)
@@ -66,25 +71,28 @@ class LogSegment:
 
 def completed_segment(epoch: Epoch, summary: EpochSummary, trim_point: Lsn) -> LogSegment:
     """By what recovery left."""
-    _, _, first, last, entries, lost, records, size, began, ended, completed, first_txid, last_txid = summary
-    counted, base = summary.counted, epoch << 32
-    return LogSegment(
+    flags, _, first, last, entries, lost, records, size, began, ended, completed, first_txid, last_txid = summary
+    base = epoch << 32
+    segment = LogSegment(
         epoch,
-        SegmentState.COMPLETED,
-        LSN(base | (first or ESN_MIN)),
+        _COMPLETED,
+        LSN(base | (first or 1)),
         LSN(base | last),
         entries or None,
-        records if counted else None,
-        size if counted else None,
-        began if counted else None,
+        records,
+        size,
+        began,
         ended,
         completed or None,
         first_txid or None,
         last_txid or None,
         lost,
-        summary.authoritative,
+        flags & _AUTHORITATIVE != 0,
         LSN(trim_point) if trim_point >> 32 == epoch else _NOWHERE,
     )
+    if not flags & _COUNTED:
+        segment.records = segment.bytes = segment.first_timestamp = None
+    return segment
 
 
 def unknown_segment(epoch: Epoch, trim_point: Lsn) -> LogSegment:
@@ -103,13 +111,13 @@ def unknown_segment(epoch: Epoch, trim_point: Lsn) -> LogSegment:
 def listed_segments(known: KnownEpochs, first: Epoch, start: Lsn) -> list[LogSegment]:
     """The completed segments from epoch `first` on that end at `start` or later."""
     trim_point, summaries = known.trim_point, known.summaries
-    found = []
-    for number in range(max(first, epoch_of(trim_point)), known.covered + 1):
-        epoch = Epoch(number)
+    found, passed = [], max(trim_point, start - 1)
+    epoch: Epoch
+    for epoch in range(max(first, epoch_of(trim_point)), known.covered + 1):  # type: ignore[assignment]
         summary = summaries.get(epoch)
         if summary is None:
             found.append(unknown_segment(epoch, trim_point))
-        elif summary.last and (epoch << 32 | summary.last) > max(trim_point, start - 1):
+        elif (last := summary[3]) and (epoch << 32 | last) > passed:
             found.append(completed_segment(epoch, summary, trim_point))
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from client.guards import Position
 from client.look_up.segments import LogSegment, SegmentState
@@ -27,9 +27,9 @@ class StreamSegmentState(enum.Enum):
     COLD = "cold"  # only cold copies have it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamSegment:
-    """A segment of a stream: an epoch of its log that holds something. What is truncated or trimmed of it counts."""
+    """A segment of a stream: an epoch of its log that holds something. What is truncated or trimmed of it counts. Not frozen: there are thousands."""
 
     number: int
     """The epoch. Ascending, not without gaps."""
@@ -77,6 +77,10 @@ class StreamSegment:
         }
 
 
+_IN_PROGRESS: Final = StreamSegmentState.IN_PROGRESS
+_COMPLETED: Final = StreamSegmentState.COMPLETED
+
+
 def listed_stream_segments(entry: StreamEntry, live: Sequence[LogSegment]) -> list[StreamSegment]:
     """What the namespace and the log know together; `live` as `Client.segments` gives them."""
     numbers = {each.epoch for each in live}
@@ -112,15 +116,15 @@ def _cold(entry: StreamEntry, found: SegmentCopy) -> StreamSegment:
 
 
 def _live(entry: StreamEntry, segment: LogSegment, *, is_copied: bool) -> StreamSegment:
-    in_progress = segment.state is SegmentState.IN_PROGRESS and entry.ended is None
-    state = StreamSegmentState.IN_PROGRESS if in_progress else StreamSegmentState.COMPLETED
-    last = segment.last_lsn
-    if not in_progress:
-        state = _state_of(state, segment.first_lsn, last, entry.min_active)
+    first, last, begins = segment.first_lsn, segment.last_lsn, entry.min_active
+    if segment.state is SegmentState.IN_PROGRESS and entry.ended is None:
+        state = _IN_PROGRESS
+    else:
+        state = _COMPLETED if first > begins.lsn else _state_of(_COMPLETED, first, last, begins)
     return StreamSegment(
         segment.epoch,
         state,
-        Position(segment.first_lsn, 0),
+        Position(first, 0),
         None if last is None else Position(last, 0),
         segment.records,
         segment.bytes,
@@ -130,7 +134,7 @@ def _live(entry: StreamEntry, segment: LogSegment, *, is_copied: bool) -> Stream
         segment.last_timestamp,
         segment.completed,
         is_copied,
-        segment.state is SegmentState.COMPLETED and segment.authoritative and not (segment.lost or segment.trimmed_to),
+        not (segment.lost or segment.trimmed_to) and segment.authoritative and segment.state is SegmentState.COMPLETED,
     )
 
 

@@ -4,6 +4,8 @@
 2. Every record lies in a segment, and no segment is empty.
 3. A roll adds no nodeset: neighbours in the history of a log differ.
 4. A log to which nobody appends keeps the epoch that it has.
+5. A client that has listed segments before, again and again, and remembers them, is told the same as one that never has, also when some are trimmed.
+6. A transaction id is found where the first record is that has it or a greater one.
 """
 
 from __future__ import annotations
@@ -48,6 +50,30 @@ async def _append(cluster: SimCluster, log: int, name: str, numbers: Iterator[in
             await asyncio.sleep(cluster.rng.uniform(0, 0.4))
 
 
+async def _list_again_and_again(cluster: SimCluster, client: Client, logs: list[int]) -> None:
+    while True:
+        with suppress(LogDeviceError):
+            await client.segments(cluster.rng.choice(logs), timeout=20)
+        await asyncio.sleep(cluster.rng.uniform(0, 1))
+
+
+async def _check_remembered(cluster: SimCluster, client: Client, log: int, records: list[Record]) -> None:
+    """What a client that listed the segments before is told, before and after a part of them is trimmed."""
+    for trimmed in (None, records[len(records) // 3].lsn):
+        if trimmed is not None:
+            await client.trim(log, trimmed, timeout=60)
+        async with cluster.client() as fresh:
+            known, told = await client.segments(log, timeout=60), await fresh.segments(log, timeout=60)
+        assert known == told, f"rule 5: {known} are remembered, {told} are told"
+        ids = {int.from_bytes(each.key, "big"): each.lsn for each in reversed(records) if each.key is not None}
+        for txid in sorted(ids)[:: max(1, len(ids) // 10)]:
+            expected = next(lsn for each, lsn in sorted(ids.items()) if each >= txid and lsn > (trimmed or 0))
+            found = await client.find_transaction(log, txid, timeout=60)
+            between = [each for each in records if found <= each.lsn < expected]
+            assert found <= expected, f"rule 6: {txid} is looked for at {found}, and is at {expected}"
+            assert not between, f"rule 6: {txid} is looked for at {found}, behind which {between[0].lsn} lies"
+
+
 async def segments_under_faults(cluster: SimCluster) -> Rolled:
     """Write, wait for calm, and compare."""
     rolled = Rolled()
@@ -57,11 +83,16 @@ async def segments_under_faults(cluster: SimCluster) -> Rolled:
         )
         logs = list(made.logs)
     numbers = iter(range(1, 1_000_000))
+    remembering = cluster.client()
+    await remembering.start()
+    listing = asyncio.create_task(_list_again_and_again(cluster, remembering, logs))
     async with asyncio.TaskGroup() as group:
         for log in logs:
             for name in ("a", "b"):
                 group.create_task(_append(cluster, log, name, numbers if log == logs[-1] else None))
     await cluster.calm()
+    listing.cancel()
+    await asyncio.gather(listing, return_exceptions=True)
     async with cluster.client() as client:
         for log in logs:
             with suppress(LogDeviceError):
@@ -69,11 +100,14 @@ async def segments_under_faults(cluster: SimCluster) -> Rolled:
         await asyncio.sleep(5)
         for log in logs:
             rolled.segments[log] = await client.segments(log, timeout=60)
-            check(rolled.segments[log], await _read(client, log))
+            records = await _read(client, log)
+            check(rolled.segments[log], records)
+            await _check_remembered(cluster, remembering, log, records)
         before = {log: (await client.sequencer(log, timeout=60)).epoch for log in logs}
         await asyncio.sleep(20)
         after = {log: (await client.sequencer(log, timeout=60)).epoch for log in logs}
         assert before == after, f"rule 4: epochs {before} of idle logs became {after}"
+    await remembering.close()
     for node in cluster.machines.nodes.values():
         root = node.root
         if root is not None and root.sequencer is not None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from client.look_up.closed_segments import ClosedSegments
 from epoch_store.updaters import ToNextEpoch
 from logdevice_py import SimulationFailed
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.rolling import Rolling
@@ -64,10 +66,25 @@ def _behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EpochSequencer, "append", one_behind)
 
 
+def _trims_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A client lists what it remembers, whatever is trimmed since."""
+    after = ClosedSegments.after
+    patch.setattr(ClosedSegments, "forget", lambda self, trim_point: None)
+    patch.setattr(ClosedSegments, "after", lambda self, start, trim_point: after(self, start, Lsn(0)))
+
+
+def _too_far(patch: pytest.MonkeyPatch) -> None:
+    """A transaction id is looked for behind the segment in which it is."""
+    span = ClosedSegments.span_of_transaction
+    patch.setattr(ClosedSegments, "span_of_transaction", lambda self, txid: span(self, txid + 3))
+
+
 FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
     ("an empty epoch is rolled", _empty, "rule 4"),
     ("a roll adds history", _remembered, "rule 3"),
     ("a bridge has wrong counts", _behind, "rule 1"),
+    ("trims are not heard of", _trims_forgotten, "rule 5"),
+    ("a transaction id is looked for too far on", _too_far, "rule 6"),
 ]
 
 

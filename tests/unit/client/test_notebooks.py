@@ -190,7 +190,20 @@ def offered(instance: object) -> set[str]:
     return {name for name in dir(instance) if not name.startswith("__")}
 
 
-QUESTIONS = {"data_size", "find_key", "find_time", "head", "is_empty", "segments", "tail", "tail_lsn", "trim"}
+QUESTIONS = {
+    *(
+        "data_size",
+        "find_key",
+        "find_time",
+        "find_transaction",
+        "head",
+        "is_empty",
+        "segments",
+        "tail",
+        "tail_lsn",
+        "trim",
+    )
+}
 
 
 def test_completion_offers_public_names_only() -> None:
