@@ -9,7 +9,7 @@ from epoch_store.interface import UpdateMetadata
 from logdevice_py.config.location import Location
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, ShardId
-from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Epoch
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, EPOCH_MIN, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, TIMESTAMP_UNKNOWN, EpochInterval, EpochMetaData
@@ -37,6 +37,8 @@ class ToNextEpoch:
     location: Callable[[ShardId], Location | None] | None = None
     """By which intervals without labels get them, for good; the current one as well, which thereby does not become another one. None: they stay
     without."""
+    trimmed_before: Epoch = EPOCH_INVALID
+    """Intervals that end before this epoch are left out when one is added: everything of them is trimmed everywhere."""
 
     def __post_init__(self) -> None:
         assert not self.provision or self.interval is not None, "a log cannot be provisioned without a nodeset"
@@ -70,15 +72,24 @@ class ToNextEpoch:
         if not current.written:
             marks.hit("nodeset_change_waits_for_metadata_log")
             return taken
-        if len(current.history) >= HISTORY_MAX:
+        needed = needed_history(taken.history, self.trimmed_before)
+        if len(needed) >= HISTORY_MAX:
             marks.hit("metadata_history_is_full")
             return taken
-        history = (*taken.history, self._interval(self.interval, epoch))
+        if len(needed) < len(taken.history):
+            marks.hit("trimmed_history_left_out")
+        history = (*needed, self._interval(self.interval, epoch))
         return replace(taken, history=history, written=False, replication_changed_at=self.timestamp)
 
     @staticmethod
     def _interval(wanted: EpochInterval, since: Epoch) -> EpochInterval:
         return replace(wanted, since=since, nodeset=tuple(sorted(wanted.nodeset)))
+
+
+def needed_history(history: tuple[EpochInterval, ...], trimmed_before: Epoch) -> tuple[EpochInterval, ...]:
+    """A history without the intervals at its beginning that end before an epoch; the last one stays."""
+    first = sum(interval.since <= trimmed_before for interval in history[1:])
+    return history[first:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, is_internal_log
-from logdevice_py.core.lsn import EPOCH_MIN, Epoch
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, Epoch
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.metadata.wanted_placement import WantedPlacement
 from sequencer.context import SequencerContext
+from sequencer.history_trim import HistoryTrim
 
 _LOOK_AGAIN_US: Final = 20_000
 """How often it is looked whether all shards were heard of."""
@@ -49,6 +50,8 @@ class TakeEpoch:
     """The log is guarded from this epoch on, unless it is already."""
     strict: bool = False
     """The log is strictly ordered from this epoch on, unless it is already. A node that knows an older cluster file does not take it back."""
+    trimmed_before: Epoch = EPOCH_INVALID
+    """As in `ToNextEpoch`."""
 
     def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
         interval = None
@@ -59,7 +62,8 @@ class TakeEpoch:
             return Status.AGAIN
         is_latest = current is None or self.config.version >= current.current.config_version
         location = self.config.location if is_latest else None
-        taken = ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location)(current)
+        to_next = ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location, self.trimmed_before)
+        taken = to_next(current)
         if not isinstance(taken, EpochMetaData):
             return taken
         if self.guarded and not taken.guarded_since:
@@ -89,6 +93,8 @@ class ActivationOwner(Protocol):
     attributes: LogAttributes
     wants_guards: bool
     """Somebody wants to guard an append to the log."""
+    history_trim: HistoryTrim
+    """Says which intervals of the history nobody needs."""
 
     def on_epoch_taken(self, metadata: EpochMetaData, token: int, now: Micros) -> None:
         """The epoch `metadata.given_epoch` belongs to this activation alone. `token`: of the request to the epoch store that took it."""
@@ -173,7 +179,8 @@ class Activation:
         stamp = Timestamp(context.wall())
         strict = owner.attributes.strict_order
         guarded = owner.wants_guards or owner.attributes.ordered_time
-        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, guarded, strict)
+        before = owner.history_trim.trimmed_before
+        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, guarded, strict, before)
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:

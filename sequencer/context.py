@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -69,6 +69,15 @@ class Busy(Protocol):
         """A shard came onto the graylist."""
 
 
+class HistoryQuestions(Protocol):
+    """Asks shards which intervals of histories nobody needs."""
+
+    def ask(
+        self, log: LogId, history: Sequence[EpochInterval], done: Callable[[Epoch, Micros], None], now: Micros
+    ) -> None:
+        """As `sequencer.history_trim.HistoryTrims.ask`."""
+
+
 class SequencerContext:
     """Seams and shared tables of one node's sequencers."""
 
@@ -86,6 +95,7 @@ class SequencerContext:
         "cluster",
         "config",
         "epoch_store",
+        "history_trims",
         "metadata_moves",
         "metrics",
         "node",
@@ -131,6 +141,7 @@ class SequencerContext:
         self.roll_turns = RollTurns(settings, timers, rng, self.metrics)
         self.releases: Releases
         self.recoveries: Recoveries
+        self.history_trims: HistoryQuestions
         self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, requests)
         self.store_timeouts = StoreTimeouts(settings, timers, self.metrics.store_latency)
         self.store_timers = StoreTimers(timers)

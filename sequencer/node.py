@@ -38,6 +38,7 @@ from sequencer.append_path import AnyAppend, AppendPath
 from sequencer.context import SequencerContext, WallClock
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
+from sequencer.history_trim import HistoryTrims
 from sequencer.idle_log_passes import IdleLogPasses
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.metrics import SequencerMetrics
@@ -99,6 +100,7 @@ class SequencerNode:
             requests=requests,
         )
         context.recoveries = self.recoveries
+        context.history_trims = HistoryTrims(context)
         context.releases = Releases(node, self.sequencers, settings, outbox, timers, cluster)
         self._appends = AppendPath(context)
         self._seq_states = SeqStateService(context, self.sequencers)

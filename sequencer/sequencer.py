@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
+from epoch_store.updaters import needed_history
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardId
@@ -25,6 +26,7 @@ from sequencer.context import SequencerContext
 from sequencer.effects import LogNotice
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
+from sequencer.history_trim import HistoryTrim
 from sequencer.metadata_log import MetadataLogWrite
 from sequencer.metadata_upkeep import MetadataUpkeep
 from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
@@ -100,6 +102,7 @@ class Sequencer:
         "draining",
         "guarded",
         "held",
+        "history_trim",
         "home_version",
         "last_released",
         "last_timestamp",
@@ -164,6 +167,7 @@ class Sequencer:
         self.watched = False
         """Somebody waits for changes."""
         self.metadata_upkeep = MetadataUpkeep(log, context, self)
+        self.history_trim = HistoryTrim()
         self.rolling: Rolling | None = Rolling(self, context.roll_turns) if _rolls(log, attributes) else None
         """None: epochs of the log are not ended because of their age or size."""
         self._drained = True
@@ -249,7 +253,7 @@ class Sequencer:
         self.activation = None
         old, oldest = self.current, self.draining
         if len(metadata.history) >= HISTORY_LONG > (0 if self.metadata is None else len(self.metadata.history)):
-            text = f"log {self.log} had {len(metadata.history)} nodesets: after {HISTORY_MAX} it keeps the one that it has, whatever becomes of its shards"
+            text = f"log {self.log} had {len(metadata.history)} nodesets in epochs of which something is not trimmed: after {HISTORY_MAX} it keeps the one that it has, whatever becomes of its shards"
             self.context.outbox.emit(LogNotice(self.log, "many nodesets", text))
         self.metadata = metadata = self.context.interned(metadata)
         interval = metadata.interval(epoch)
@@ -321,8 +325,10 @@ class Sequencer:
             or self.activation is not None
         ):
             return
-        if len(metadata.history) >= HISTORY_MAX:
+        if len(needed_history(metadata.history, self.history_trim.trimmed_before)) >= HISTORY_MAX:
             marks.hit("nodeset_history_is_full")  # no epoch would have another nodeset
+            if self.is_released:
+                self.history_trim.look(self.context, self.log, metadata.history, self.reconsider, now)
             return
         placement = wanted_placement(self.log, self.attributes, self.context)
         wanted = placement.interval(metadata.current) if placement is not None else None
@@ -496,6 +502,7 @@ class Sequencer:
         self._hooks.on_changed(self, now)
         if self.rolling is not None:
             self.rolling.on_released(now)
+        self.history_trim.look(self.context, self.log, metadata.history, self.reconsider, now)
 
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """More of an epoch is fully replicated."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logdevice_py.core.declare import setting
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX
 
 _MS = 1_000
 _S = 1_000_000
@@ -242,6 +243,22 @@ class SequencerSettings:
         lo=1,
         hi=100_000,
         doc="How many recent positions of a write stream are kept for repeated frames.",
+    )
+    history_trim_from: int = setting(
+        32,
+        unit="nodesets",
+        lo=2,
+        hi=HISTORY_MAX,
+        sim=(2, 4),
+        doc="From how many nodesets in its history on a log's shards are asked which of them nobody needs, because all of it is trimmed.",
+    )
+    history_trim_interval_us: int = setting(
+        600 * _S,
+        unit="us",
+        lo=_MS,
+        hi=86_400 * _S,
+        sim=(200 * _MS, 5 * _S),
+        doc="How long after that they are asked again at the earliest.",
     )
     configuration_logs: int = setting(
         2000, unit="logs", lo=1, hi=1_000_000, doc="How many logs are compared with a new cluster file in one turn."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, ESN_MAX, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 
@@ -15,19 +15,25 @@ class EpochHistory:
     released is therefore right for the LSN's epoch; for later ones its last interval is only where to listen.
     """
 
-    __slots__ = ("_certain", "_intervals", "_since")
+    __slots__ = ("_certain", "_intervals", "_since", "trimmed_before")
 
     def __init__(self) -> None:
         self._intervals: tuple[EpochInterval, ...] = ()
         self._since: list[int] = []
         self._certain: Epoch = EPOCH_INVALID
+        self.trimmed_before: Epoch = EPOCH_INVALID
+        """Everything of the epochs before this one is trimmed: their nodesets were left out of the history."""
 
     def update(self, intervals: tuple[EpochInterval, ...], *, certain: int) -> None:
         """Take a history whose reading began after an LSN of epoch `certain` was seen released (0: none was)."""
         assert intervals, "an empty history says nothing"
         if not self._intervals or intervals[-1].since >= self._intervals[-1].since:
-            self._intervals = intervals
-            self._since = [interval.since for interval in intervals]
+            first = intervals[0].since
+            # whoever reads one of the intervals that were left out since knows it by its index
+            self._intervals = (*(each for each in self._intervals if each.since < first), *intervals)
+            self._since = [interval.since for interval in self._intervals]
+            if first > EPOCH_MIN:
+                self.trimmed_before = max(self.trimmed_before, first)
         self._certain = Epoch(max(self._certain, certain, self._since[-1]))
 
     @property

@@ -316,6 +316,10 @@ class ReadStream:
         """Account for the next LSN; False when that cannot be done yet."""
         position, delivery, history = self._position, self._delivery, self._lookup.history
         lsn = position.next
+        if epoch_of(lsn) < history.trimmed_before:
+            hit("read_before_history")
+            delivery.gap(GapKind.TRIM, compose_lsn(history.trimmed_before, 0) - 1)
+            return True
         if epoch_of(lsn) < history.first_epoch:
             delivery.gap(GapKind.BRIDGE, compose_lsn(history.first_epoch, 0))
             return True

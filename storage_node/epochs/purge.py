@@ -214,6 +214,9 @@ class LogPurge:
                 # knows how an epoch ended tells the truth, whether it was in the nodeset or not.
                 hit("purge_with_incomplete_metadata")
                 self._asked[epoch] = set(everybody)
+            elif interval is None and history and epoch < history[0].since:
+                # its nodeset was left out of the history because everything of it is trimmed, wherever it may be
+                hit("purge_of_epoch_before_history")
             elif interval is None:
                 # The metadata entry was written before anything of the epoch was released, so it is only hidden for the moment.
                 hit("purge_without_metadata")

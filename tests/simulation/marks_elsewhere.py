@@ -122,6 +122,26 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "tests/unit/sequencer/test_activation.py::TestFirstActivation"
         "::test_a_log_whose_metadata_log_is_not_empty_is_not_provisioned",
     ),
+    "history_is_trimmed": (
+        _HUGE,
+        "tests/unit/sequencer/test_history_trim.py"
+        "::test_what_is_trimmed_everywhere_goes_with_the_next_change_of_nodeset",
+    ),
+    "trimmed_history_left_out": (
+        _HUGE,
+        "tests/unit/epoch_store/test_updaters.py::TestToNextEpoch"
+        "::test_what_is_trimmed_is_left_out_when_an_interval_is_added_and_only_then",
+    ),
+    "read_before_history": (
+        _HUGE,
+        "tests/unit/client/read/test_read_stream.py::TestDelivery"
+        "::test_what_lies_before_a_history_that_begins_later_is_trimmed",
+    ),
+    "purge_of_epoch_before_history": (
+        _HUGE,
+        "tests/unit/storage_node/epochs/test_purge.py::TestPurge"
+        "::test_an_epoch_before_the_history_is_trimmed_and_holds_nothing_up",
+    ),
     "metadata_history_is_full": (
         _HUGE,
         "tests/unit/epoch_store/test_updaters.py::TestToNextEpoch"

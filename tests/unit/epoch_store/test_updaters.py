@@ -76,6 +76,28 @@ class TestToNextEpoch:
         assert isinstance(taken, EpochMetaData)
         assert (taken.given_epoch, taken.history) == (HISTORY_MAX + 1, history)
 
+    def test_what_is_trimmed_is_left_out_when_an_interval_is_added_and_only_then(self) -> None:
+        kept = ToNextEpoch(interval(1, 2), trimmed_before=Epoch(3))(STORED)
+        assert kept == replace(STORED, epoch=Epoch(6)), "no interval is added"
+        taken = ToNextEpoch(interval(7), trimmed_before=Epoch(3))(STORED)
+        assert isinstance(taken, EpochMetaData)
+        assert [each.since for each in taken.history] == [3, 5]
+        not_all = ToNextEpoch(interval(7), trimmed_before=Epoch(2))(STORED)
+        assert isinstance(not_all, EpochMetaData)
+        assert [each.since for each in not_all.history] == [1, 3, 5]
+        everything = ToNextEpoch(interval(7), trimmed_before=Epoch(99))(STORED)
+        assert isinstance(everything, EpochMetaData)
+        assert [each.since for each in everything.history] == [3, 5], "the last one stays"
+        assert EpochMetaData.decode(everything.encode()) == everything
+
+    def test_a_full_history_takes_an_interval_when_one_of_it_is_trimmed(self) -> None:
+        history = tuple(interval(n % 2, since=n + 1) for n in range(HISTORY_MAX))
+        full = EpochMetaData(Epoch(HISTORY_MAX + 1), history, True, False, NodeId(0))
+        taken = ToNextEpoch(interval(7), trimmed_before=Epoch(2))(full)
+        assert isinstance(taken, EpochMetaData)
+        assert len(taken.history) == HISTORY_MAX
+        assert (taken.history[0].since, taken.current.shards) == (2, interval(7).shards)
+
     def test_intervals_without_labels_get_them_and_are_written_again(self) -> None:
         history = tuple(replace(each, replication=ReplicationProperty.parse("rack:2")) for each in STORED.history)
         old = replace(STORED, history=history)

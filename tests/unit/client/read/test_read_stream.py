@@ -105,8 +105,24 @@ class TestDelivery:
         assert h.stream.ready
 
     def test_positions_before_the_first_epoch_are_a_bridge(self) -> None:
+        h = Harness(intervals=(make_interval(1, [0, 1, 2], 2),)).begin()
+        assert text(h.take()) == ["BRIDGE e0n1-e1n0"]
+
+    def test_what_lies_before_a_history_that_begins_later_is_trimmed(self) -> None:
         h = Harness(intervals=(make_interval(3, [0, 1, 2], 2),)).begin()
-        assert text(h.take()) == ["BRIDGE e0n1-e3n0"]
+        assert text(h.take()) == ["TRIM e0n1-e2n4294967295", "BRIDGE e3n0-e3n0"]
+
+    def test_who_reads_a_nodeset_that_is_left_out_meanwhile_is_told_that_it_is_trimmed(self) -> None:
+        first, second = make_interval(1, [0, 1], 2), make_interval(3, [1, 2], 2)
+        h = Harness(intervals=(first, second), until=lsn(9, 5)).begin()
+        h.take()
+        h.records(0, entry(1, 1))
+        assert text(h.take()) == ["e1n1:x"]
+        h.stream._lookup._asked = None
+        h.stream._lookup.ask(h.now)
+        h.history((second, make_interval(7, [0, 2], 2)))
+        assert text(h.take()) == ["TRIM e1n2-e2n4294967295", "BRIDGE e3n0-e3n0"]
+        assert h.stream._lookup.history.interval(h.stream._position.interval) == second
 
     def test_a_bridge_entry_leads_to_the_next_epoch(self) -> None:
         h = at_first_epoch()

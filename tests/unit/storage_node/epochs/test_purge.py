@@ -376,6 +376,14 @@ class TestPurge:
         driver.tell_history([interval()])
         assert driver.take(GetEpochRecoveryMetadata)
 
+    def test_an_epoch_before_the_history_is_trimmed_and_holds_nothing_up(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(4, 1)))
+        driver.tell_history([interval(3)])
+        driver.advance(1_000_000)
+        assert driver.log().last_released == lsn(4, 1)
+        assert not driver.take(GetEpochRecoveryMetadata)
+
     def test_with_a_history_that_may_be_incomplete_everybody_is_asked(self) -> None:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
