@@ -45,7 +45,8 @@ class StoredObject:
 
 class ColdStore:
     """Objects below a URL: ``file:///directory`` or ``s3://bucket/folder``, with Arrow's options behind a question mark
-    (``?region=eu-west-1&endpoint_override=localhost:9000&scheme=http``). Keys of an object store come from where its own tools take them."""
+    (``?region=eu-west-1&endpoint_override=localhost:9000&scheme=http``). Keys of an object store come from where its own tools take them.
+    ``memory://name`` is for tests: this process keeps the objects, and forgets them when it ends."""
 
     def __init__(self, url: str, *, on_step: Callable[[str], None] = lambda step: None) -> None:
         """
@@ -62,6 +63,10 @@ class ColdStore:
         """Without keys."""
         self.on_step = on_step
         filesystem = arrow("fs")
+        if parts.scheme == "memory":
+            self._files = _in_memory(parts.hostname or "")
+            self._root, self._local, self._in_memory = "store", False, True
+            return
         if parts.scheme not in ("file", "s3"):
             wanted = "file:///directory or s3://bucket/folder" if parts.scheme else f"file://{os.path.abspath(url)}"
             shown = self.shown_url if parts.scheme else repr(url)
@@ -73,6 +78,7 @@ class ColdStore:
             raise ColdCopyError(Status.INVALID_PARAM, f"{self.shown_url} cannot be used: {error}") from None
         self._root = root.rstrip("/")
         self._local = parts.scheme == "file"
+        self._in_memory = False
 
     def __repr__(self) -> str:
         return f"<ColdStore {self.shown_url}>"
@@ -103,6 +109,8 @@ class ColdStore:
             if self._local:
                 self._put_in_directory(name, data)
             else:
+                if self._in_memory:
+                    self._files.create_dir(os.path.dirname(f"{self._root}/{name}"))
                 with self._files.open_output_stream(f"{self._root}/{name}") as out:
                     out.write(data)
         except (arrow().ArrowException, OSError) as error:
@@ -218,6 +226,21 @@ class ColdStore:
                 raise
             return False
         return content_hash(found) == content_hash(data)
+
+
+_MEMORY: Final[dict[str, Any]] = {}
+"""Stores that this process keeps, by name."""
+
+
+def _in_memory(name: str) -> Any:
+    if name not in _MEMORY:
+        _MEMORY[name] = arrow("fs")._MockFileSystem()
+    return _MEMORY[name]
+
+
+def forget_memory_store(name: str) -> None:
+    """Drop all objects of the store ``memory://name``."""
+    _MEMORY.pop(name, None)
 
 
 def is_manifest(name: str) -> bool:

@@ -23,6 +23,7 @@ from tests.simulation.atomic_batches import atomic_batches
 from tests.simulation.group_members import troubled_group
 from tests.simulation.guards import guarded_appends
 from tests.simulation.index_logs import troubled_index_log
+from tests.simulation.janitors import kept_streams
 from tests.simulation.last_records import last_records
 from tests.simulation.replica_writers import change_under_faults
 from tests.simulation.segments import segments_under_faults
@@ -35,7 +36,7 @@ from tests.simulation.tree_workers import use_under_faults
 LOGS: Final = 17
 """Static ones; each application has its own of them."""
 VIRTUAL_SECONDS: Final = 4000
-NAMESPACES: Final = frozenset({"stream_owners", "stream_names", "stream_truncations"})
+NAMESPACES: Final = frozenset({"stream_owners", "stream_names", "stream_truncations", "janitors"})
 """Each looks at the whole namespace of streams, so there is one at most."""
 NEEDS_STRICT_ORDER: Final = "strict_order"
 FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
@@ -51,6 +52,7 @@ FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
     "stream_truncations": stream_truncations,
     "last_records": last_records,
     "index_logs": troubled_index_log,
+    "janitors": kept_streams,
 }
 
 
