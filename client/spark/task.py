@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from client.client import Client
 from client.read.arrow_columns import ArrowColumns
@@ -40,6 +40,26 @@ class TaskOptions:
     read_timeout_us: Micros
 
 
+class TaskReader(Protocol):
+    """Reads the range of a task."""
+
+    @property
+    def next_lsn(self) -> LSN:
+        """What was not handed out yet."""
+
+    async def read(self, max_records: int) -> RecordBatch:
+        """Up to so many records, and the gaps between them; nothing at the end."""
+
+    def proof(self) -> Proof:
+        """Of what was handed out."""
+
+    def waiting_for(self) -> str:
+        """What it waits for."""
+
+    async def close(self) -> None:
+        """Stop reading."""
+
+
 @dataclass(slots=True)
 class _Missing:
     """LSNs passed over, by kind."""
@@ -61,6 +81,7 @@ def read_range(
     options: TaskOptions,
     columns: ArrowColumns | None = None,
     chosen: Callable[[RecordBatch], RecordBatch] | None = None,
+    opened: Callable[[Client, Cut], Awaitable[TaskReader]] | None = None,
 ) -> Iterator[Any]:
     """The Arrow batches of a range, in log order.
 
@@ -70,6 +91,7 @@ def read_range(
         options: of the task.
         columns: make them; None: those of a log.
         chosen: the records of a batch that become rows; None: all of them.
+        opened: makes the reader of the range; None: one of the log.
 
     It ends only when every LSN of the range was a record or an explained gap; otherwise it raises.
 
@@ -80,7 +102,7 @@ def read_range(
     client = client_for(options.cluster)
     columns = columns or ArrowColumns(schema, cut.log, cut.group)
     missing = _Missing()
-    reader = client.run(lambda inner: _open(inner, cut, options))
+    reader = client.run(lambda inner: _open(inner, cut, options, opened))
     try:
         records = _RECORDS_FIRST
         while batch := client.run(partial(_read, reader, cut, options, records)):
@@ -103,12 +125,14 @@ def read_range(
         yield columns.proof(proof)
 
 
-async def _open(client: Client, cut: Cut, options: TaskOptions) -> Reader:
+async def _open(
+    client: Client, cut: Cut, options: TaskOptions, opened: Callable[[Client, Cut], Awaitable[TaskReader]] | None
+) -> TaskReader:
     await client.known_log(cut.log, options.read_timeout_us / 1e6)
-    return Reader(client, cut.log, cut.lo, cut.hi)
+    return Reader(client, cut.log, cut.lo, cut.hi) if opened is None else await opened(client, cut)
 
 
-async def _proof(reader: Reader) -> Proof:
+async def _proof(reader: TaskReader) -> Proof:
     return reader.proof()
 
 
@@ -120,7 +144,7 @@ def _next_records(batch: RecordBatch, before: int) -> int:
     return max(1, min(_RECORDS_MAX, _BYTES_AT_ONCE * len(batch) // max(1, size)))
 
 
-async def _read(reader: Reader, cut: Cut, options: TaskOptions, records: int, client: Client) -> RecordBatch:
+async def _read(reader: TaskReader, cut: Cut, options: TaskOptions, records: int, client: Client) -> RecordBatch:
     try:
         async with asyncio.timeout(options.read_timeout_us / 1e6):
             return await reader.read(records)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
 
 from client.client import Client
 from client.guards import Position
-from client.spark.options import check_order
+from client.spark.options import Place, check_order
 from client.spark.planning import Extent, cuts_of, end_of, start_of, tail_of
 from client.spark.ranges import Cut
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import LSN, LSN_OLDEST
+from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp, utc_datetime
 from streams.attributes import TransactionIds
+from streams.cold.copies import ColdCopy
+from streams.cold.seam_reader import SeamReader
+from streams.cold.store import ColdStore
 from streams.namespace import Namespace
 from streams.own_logs import METADATA_GROUP
 from streams.records import TxId
 from streams.spark.options import StreamOptions
 from streams.stream import Stream
+
+_NOWHERE: Final = LSN(LSN_INVALID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,12 @@ class StreamRange:
     """Records before it are passed over."""
     until: Position
     """Records from it on are passed over."""
+    cold: str | None = None
+    """The URL of the store that has copies of a part of it."""
+    copies: tuple[ColdCopy, ...] = ()
+    """Those that were committed when the plan was made, of what is read, in order."""
+    trimmed_to: LSN = _NOWHERE
+    """What the log may have no more: copies have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +75,29 @@ async def stream_plan(client: Client, options: StreamOptions) -> StreamPlan:
         ) from None
     until = found.until
     last = until.lsn if until.batch_offset else until.lsn - 1
-    extent = Extent(stream.log, max(found.first.lsn, LSN_OLDEST), last, tail)
-    return StreamPlan(found, await cuts_of(client, options.source, {extent: options.path}))
+    first = max(found.first.lsn, LSN_OLDEST)
+    copied = copied_cuts(found, options.path, first, last, options.source.partition_bytes_max)
+    if copied:
+        first = LSN(copied[-1].hi + 1)
+    extent = Extent(stream.log, first, last, tail)
+    return StreamPlan(found, copied + await cuts_of(client, options.source, {extent: options.path}))
+
+
+def copied_cuts(found: StreamRange, group: str, first: int, last: int, bytes_max: int) -> list[Cut]:
+    """The partitions of what is trimmed of [first, last], from its beginning on: each ends with a copy, and has about so many bytes, or one copy."""
+    cuts: list[Cut] = []
+    size = 0
+    for copy in found.copies:
+        if copy.last < first or first > last or copy.first > min(last, found.trimmed_to):
+            continue
+        end = min(copy.last, last)
+        if cuts and size + copy.bytes <= bytes_max:
+            cuts[-1], size = replace(cuts[-1], hi=end), size + copy.bytes
+        else:
+            cuts.append(Cut(found.log, group, first, end))
+            size = copy.bytes
+        first = end + 1
+    return cuts
 
 
 async def _namespace_of(client: Client, options: StreamOptions) -> tuple[str, str]:
@@ -85,26 +120,48 @@ async def _range(stream: Stream, options: StreamOptions, tail: int) -> StreamRan
     check_order(log, source.start.default, source.end.default)
     rough = source.time_approximate
     end = Position(LSN(tail + 1), 0)
+    upkeep = stream.namespace.stream_entry(stream.number).upkeep
+    copies = tuple(each.copy for each in upkeep.copies)
+    begin, stop = source.start.default, source.end.default
     if options.first_txid is not None:
-        first = await _position_of(stream, options.first_txid, end, before_losses=True)
+        first = await _position_of(stream, TxId(options.first_txid), end, before_losses=True)
+    elif copies and begin.place is Place.TIME:
+        first = await _position_of(stream, utc_datetime(Timestamp(begin.value)), end, before_losses=True)
     else:
-        first = Position(LSN(await start_of(client, log, source.start.default, tail, approximate=rough)), 0)
-    if options.last_txid is None:
-        until = Position(LSN(await end_of(client, log, source.end.default, tail, approximate=rough) + 1), 0)
-    elif options.last_txid < NUMBER_MAX:
-        until = await _position_of(stream, options.last_txid + 1, end, before_losses=False)
-    else:
+        first = Position(LSN(await start_of(client, log, begin, tail, approximate=rough)), 0)
+        if copies and begin.place is Place.OLDEST:
+            first = min(first, Position(copies[0].first, 0))
+    if options.last_txid is not None:
         until = end
-    return StreamRange(log, stream.attributes.txid, max(first, stream.min_active), until)
+        if options.last_txid < NUMBER_MAX:
+            until = await _position_of(stream, TxId(options.last_txid + 1), end, before_losses=False)
+    elif copies and stop.place is Place.TIME:
+        until = await _position_of(stream, utc_datetime(Timestamp(stop.value)), end, before_losses=False)
+    else:
+        until = Position(LSN(await end_of(client, log, stop, tail, approximate=rough) + 1), 0)
+    first = max(first, stream.min_active)
+    needed = tuple(each for each in copies if first.lsn <= each.last and each.first <= until.lsn)
+    cold = stream.attributes.cold
+    return StreamRange(log, stream.attributes.txid, first, until, cold, needed, upkeep.trimming_to)
 
 
-async def _position_of(stream: Stream, txid: int, end: Position, *, before_losses: bool) -> Position:
-    """Of the first record with that transaction id or a greater one; `end`: there is none before it. Lost records before it may have had such an id, or a
+async def _position_of(stream: Stream, start: TxId | datetime, end: Position, *, before_losses: bool) -> Position:
+    """Of the first record with that transaction id or a greater one, or that is not older; `end`: there is none before it. Lost records before it may have had such an id, or a
     lesser one: `before_losses` says on which side they count."""
-    async with stream.reader(TxId(txid), until=end) as reader:
+    async with stream.reader(start, until=end) as reader:
         while batch := await reader.read(1):
             if before_losses and batch.losses:
                 return Position(LSN(batch.losses[0].lo), 0)
             for record in batch:
                 return record.position
     return end
+
+
+async def open_reader(found: StreamRange, client: Client, cut: Cut) -> SeamReader:
+    """A reader of a partition that takes from the files of copies what the log does not have any more."""
+    assert found.cold is not None
+
+    async def copies() -> tuple[ColdCopy, ...]:
+        return found.copies
+
+    return SeamReader(client, await asyncio.to_thread(ColdStore, found.cold), cut.log, copies, cut.lo, cut.hi)

@@ -67,6 +67,7 @@ class StreamTableReader(DataSourceReader):
         from client.spark.schema import arrow_schema
         from client.spark.task import read_range
         from streams.records import within
+        from streams.spark.planning import open_reader
 
         found, cut = partition.within, partition.value
         timeout = self._options.source.request_timeout_us / 1e6
@@ -76,7 +77,12 @@ class StreamTableReader(DataSourceReader):
         columns = ArrowColumns(schema, cut.log, cut.group, {TXID.name: partial(txid_column, found.kind)})
         options = task_options(partition, self._options.source)
         return read_range(
-            cut, schema, options, columns, lambda batch: within(batch, first=found.first, until=found.until)
+            cut,
+            schema,
+            options,
+            columns,
+            lambda batch: within(batch, first=found.first, until=found.until),
+            partial(open_reader, found) if found.copies else None,
         )
 
 
