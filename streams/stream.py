@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, overload
 
@@ -13,7 +14,7 @@ from client.replica.commands import StateVersion
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
-from streams.attributes import Flush, StreamAttributes, StreamWriters
+from streams.attributes import Flush, StreamAttributes, StreamWriters, duration_argument
 from streams.commands import EndStream, StreamEnded, TruncateStream, UntruncateStream
 from streams.leases import Lease
 from streams.look_up import end_of_epoch
@@ -22,6 +23,7 @@ from streams.records import StreamRecord, TxId
 from streams.stream_subscriptions import StreamSubscription, Subscription
 from streams.subscription_reader import SubscriptionReader
 from streams.upkeep.segments import StreamSegment, listed_stream_segments, parts_to_count
+from streams.watching import OwnerChange, SegmentChange, watch_stream
 from streams.writers import ExclusiveWriter, SharedWriter
 
 if TYPE_CHECKING:
@@ -273,6 +275,22 @@ class Stream(PublicNames):
         live = await self.namespace.client.segments(self.log, start=max(first, LSN.OLDEST), timeout=timeout)
         found = [each for each in listed_stream_segments(entry, live) if each.last is None or each.last.lsn >= first]
         return found if limit is None else found[: count_argument("limit", limit)]
+
+    def watch(
+        self, *, every: str | float | timedelta = "1s", timeout: float | None = None
+    ) -> AsyncIterator[SegmentChange | OwnerChange]:
+        """The owner and the segments as they are, as if they had just come to be, and then what changes, until the stream is deleted or the namespace closed. Owners,
+        truncations and copies are told as soon as the namespace hears of them; a segment that begins or ends in the log within `every`. Of changes that
+        follow each other quickly only the last may be told. Use it as ``async for change in stream.watch()``.
+
+        Args:
+            every: how often the log is asked for its segments: what is completed is remembered.
+            timeout: seconds for one such question; when nobody answers in time it is asked again.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; what is not retriable.
+        """
+        return watch_stream(self, duration_argument("every", every) / 1e6, timeout)
 
     async def count(
         self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None

@@ -24,6 +24,7 @@ from streams.subscription_reader import SubscriptionReader
 from streams.sync_base import SyncBase
 from streams.sync_group import SyncStreamGroup
 from streams.upkeep.segments import StreamSegment
+from streams.watching import OwnerChange, SegmentChange
 from streams.writers import ExclusiveWriter, SharedWriter
 
 
@@ -183,6 +184,16 @@ class SyncStream(SyncBase):
     def end(self, *, timeout: float | None = None) -> Position:
         """See `Stream.end`."""
         return self._run(lambda: self._stream.end(timeout=timeout))
+
+    def watch(self, **options: Any) -> Iterator[SegmentChange | OwnerChange]:
+        """See `Stream.watch`; each step waits for the next change."""
+        news = self._stream.watch(**options)
+
+        async def following() -> SegmentChange | OwnerChange | None:
+            return await anext(news, None)
+
+        while (change := self._run(following)) is not None:
+            yield change
 
     def last_confirmed(self, source: str = "sequencer", *, timeout: float | None = None) -> LSN:
         """See `Stream.last_confirmed`."""

@@ -47,7 +47,7 @@ EXCEPTIONS: Final = {
     "RocksDB's options": "ignore_missing_column_families no_slowdown",
     "tqdm reads them": "monitor_interval",
     "members of an enumeration whose values are on the wire or in a grammar": "DATACENTER LOW_WATERMARK",
-    "of users of the simulator": "pause_node resume_node wipe_node",
+    "of users of the simulator": "wipe_node",
     "handles messages, found by its declaration": "epoch_list metadata_copies",
     "rendered by the field of its dataclass": "hop_p99",
 }
