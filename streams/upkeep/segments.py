@@ -158,18 +158,21 @@ class CountedPart:
 def parts_to_count(segments: Sequence[StreamSegment], begin: Position, until: Position) -> list[CountedPart]:
     """Cut what is between two positions into segments that tell how many records they have, and what is to be read."""
     parts: list[CountedPart] = []
+    passed: list[StreamSegment] = []  # those behind `at` that do not tell
     at = begin
     for segment in segments:
         last = segment.last
         if not segment.is_exact or segment.records is None or last is None:
+            passed.append(segment)
             continue
         behind = Position(LSN(last.lsn + 1), 0)
         if segment.first < begin or behind > until:
+            passed.append(segment)
             continue
-        _add_unknown(parts, segments, at, segment.first)
+        _add_unknown(parts, passed, at, segment.first)
         parts.append(CountedPart(segment.first, behind, segment.records))
-        at = behind
-    _add_unknown(parts, segments, at, until)
+        at, passed = behind, []
+    _add_unknown(parts, passed, at, until)
     return parts
 
 
