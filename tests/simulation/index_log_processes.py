@@ -162,6 +162,7 @@ class IndexProcess(IndexLog):
         return outcome
 
     async def _end_log(self, log: int) -> int:
+        await asyncio.sleep(self.fate.rng.choice((0, 0.02, 1)))  # one raw log has ended, the other not
         end = await super()._end_log(log)
         self.fate.step()
         await self.dawdle()

@@ -16,6 +16,8 @@ from tests.simulation.index_log_history import Boundary, IndexLogHistory, RawPla
 from tests.simulation.index_logs import INDEXES, troubled_index_log
 
 SEEDS_MAX = 12
+SELDOM = frozenset({"new_raw_logs_written_early", "later_floor_holds"})
+"""Caught by other tests: docs/deliberate-faults.md."""
 FAULTS_OF_INDEX_LOGS = [fault.name for fault in FAULTS.values() if fault.likely == deliberate_index_log.APPLICATION]
 QUICK = ("pages_of_the_newest_state", "retired_files_collected", "tokens_given_again")
 """Caught by nearly every seed."""
@@ -57,7 +59,7 @@ def test_nearly_every_seed_catches_a_rule_that_is_left_out(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS_OF_INDEX_LOGS)
+@pytest.mark.parametrize("name", [name for name in FAULTS_OF_INDEX_LOGS if name not in SELDOM])
 def test_a_few_seeds_catch_a_rule_that_is_left_out(name: str) -> None:
     hunt = look_for(FAULTS[name], 0, SEEDS_MAX)
     assert hunt.wrong == ""
