@@ -16,7 +16,7 @@ from tests.simulation.index_log_history import Boundary, IndexLogHistory, RawPla
 from tests.simulation.index_logs import INDEXES, troubled_index_log
 
 SEEDS_MAX = 12
-SELDOM = frozenset({"new_raw_logs_written_early", "later_floor_holds"})
+SELDOM = frozenset({"later_floor_holds"})
 """Caught by other tests: docs/deliberate-faults.md."""
 FAULTS_OF_INDEX_LOGS = [fault.name for fault in FAULTS.values() if fault.likely == deliberate_index_log.APPLICATION]
 QUICK = ("pages_of_the_newest_state", "retired_files_collected", "tokens_given_again")
