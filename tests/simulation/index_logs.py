@@ -43,8 +43,8 @@ SECONDS = 14.0
 """For which processes are troubled."""
 FUTURE = 1 << 62
 """Microseconds since 1970: behind whatever a clock says that jumped."""
-EXPECTED = frozenset({Status.TIMEDOUT, Status.SHUTDOWN, Status.PREEMPTED, Status.STALE})
-"""What processes are told beside errors that can be tried again."""
+EXPECTED = frozenset({Status.TIMEDOUT, Status.SHUTDOWN, Status.PREEMPTED, Status.STALE, Status.BADPAYLOAD})
+"""What processes are told beside errors that can be tried again; the last one when a command was damaged on its way."""
 
 Work = Callable[[IndexProcess], Awaitable[None]]
 
