@@ -112,9 +112,8 @@ class Moment:
     def boundary(self) -> Boundary:
         """What a reader that begins here is to read."""
         lsns = dict(self.dealt)
-        for log, tail in self.tails.items():
-            end = self.ends[log]
-            lsns[log] = max(lsns[log], tail if end is None else min(tail, end))
+        for log, end in self.ends.items():
+            lsns[log] = max(lsns[log], self.tails.get(log, 0) if end is None else end)
         return Boundary(self.generation, lsns)
 
 

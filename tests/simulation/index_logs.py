@@ -15,9 +15,10 @@ from unittest.mock import patch
 from client.client import Client
 from client.receipt import Receipt
 from indexlog import paging, stored
-from indexlog.index_log import IndexLog, make_index_log, raw_group
+from indexlog.index_log import IndexLog, make_index_log
 from indexlog.jobs import collect_job, deal_job
-from indexlog.paging import IndexPage, PageExpired, PageToken
+from indexlog.paging import IndexPage, PageExpired
+from indexlog.places import raw_group
 from indexlog.planning import ALL_AT_ONCE, MergePolicy
 from indexlog.records import LogRecord, Modification, decode_record, document, merge
 from indexlog.stores import MemoryStore
@@ -197,32 +198,49 @@ class TroubledIndexLog:
         rng = log.fate.rng
         async with self.cluster.client() as client, self.process(client, log.fate) as other:
             while True:
-                several = (self.read_index((log, other), index, rng) for index in INDEXES)
+                several = (self.read_index((log, other), index, rng, rng.choice((0, 2, 5))) for index in INDEXES)
                 await asyncio.gather(*several)
                 await asyncio.sleep(rng.uniform(0, 0.3))
 
-    async def read_index(self, servers: tuple[IndexProcess, ...], index: str, rng: random.Random) -> None:
+    async def read_index(
+        self, servers: tuple[IndexProcess, ...], index: str, rng: random.Random, rounds: int = 0
+    ) -> None:
+        """All that there is at a moment, and, `rounds` times, what was written since."""
+        found: dict[str, Modification] = {}
         began = self.history.event()
         page = await rng.choice(servers).read_page(index)
-        moment = LOOKED_FOR_TAILS.get()
-        serial = moment.serial
-        assert page.next_token is None or PageToken.decode(page.next_token).serial == serial
-        read = ReadIndex(index, began, serial, moment.boundary(), {})
-        while True:
-            for docid, change in page.rows():
-                older = read.found.get(docid)
-                read.found[docid] = change if older is None else merge(older, change)
-            self.history.told["pages"] += 1
-            if page.next_token is None:
-                break
-            await asyncio.sleep(rng.choice((0, 0, 0, 0.1, 2)))
-            try:
-                page = await self.next_page(servers, index, page.next_token, rng)
-            except PageExpired:
-                self.history.expired.append(serial)
+        for round_ in range(rounds + 1):
+            moment = LOOKED_FOR_TAILS.get()
+            while True:
+                self.add(found, page)
+                if page.next_token is None:
+                    break
+                await asyncio.sleep(rng.choice((0, 0, 0, 0.1, 2)))
+                try:
+                    page = await self.next_page(servers, index, page.next_token, rng)
+                except PageExpired:
+                    assert not round_, "rule 3: pages of raw logs expire where they were begun"
+                    self.history.expired.append(moment.serial)
+                    return
+            there = {docid: left for docid, change in found.items() if (left := document(change)) is not None}
+            self.history.reads.append(ReadIndex(index, began, moment.serial, moment.boundary(), there))
+            if round_ == rounds:
                 return
-        read.found = {docid: there for docid, change in read.found.items() if (there := document(change)) is not None}
-        self.history.reads.append(read)
+            await asyncio.sleep(rng.choice((0, 0.5)))
+            began = self.history.event()
+            self.history.told["followed"] += 1
+            try:
+                page = await rng.choice(servers).read_page(index, page.token)
+            except PageExpired:  # it was dropped, or raw logs were changed twice
+                self.history.told["lost track"] += 1
+                return
+
+    def add(self, found: dict[str, Modification], page: IndexPage) -> None:
+        """To what was read before."""
+        for docid, change in page.rows():
+            older = found.get(docid)
+            found[docid] = change if older is None else merge(older, change)
+        self.history.told["pages"] += 1
 
     async def next_page(
         self, servers: tuple[IndexProcess, ...], index: str, token: str, rng: random.Random
