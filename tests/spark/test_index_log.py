@@ -47,9 +47,12 @@ def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
                     deleted = number % 7 == step
                     change = Modification(deleted, None if deleted else fields, {} if deleted else {step: 1.0})
                     sent.append(await writer.append(LogRecord(section, name, change)))
+                    if number % 40 == 39:  # entries of their own: a raw log is cut between two of them
+                        await asyncio.gather(*sent)
+                        sent.clear()
                 await asyncio.gather(*sent)
                 await writer.delete("gone", f"doc-{step}")
-                dealt = await on_spark.deal(log, bytes_max=200_000)
+                dealt = await on_spark.deal(log, bytes_max=60_000)
                 assert dealt.records == len(packages()) + 1
                 assert dealt.containers >= 3
             assert await _check(log) == len(log.state.indexes)
