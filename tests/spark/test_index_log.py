@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
@@ -76,8 +77,10 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
         """An index of several pages, one that is not dealt, and one of few documents."""
         await make_index_log(client, f"file://{tmp_path}/store", path=path, raw_logs=2)
         async with IndexLog(client, path) as log, log.writer() as writer:
+            rng = Random(1)
             for number in range(150):
-                change = Modification(True, {"body": "x" * 100_000, "n": str(number)}, {1: number / 2})
+                body = rng.randbytes(50_000).hex()  # sizes are those of what is stored, compressed
+                change = Modification(True, {"body": body, "n": str(number)}, {1: number / 2})
                 await writer.append(LogRecord("books", f"doc-{number:03}", change))
             await writer.put("songs", "s", {"n": "1"}, categories={"kind": "ü"})
             await log.deal()
@@ -101,7 +104,7 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
 
     expected = tree_cluster.do(write)
     reader = spark.read.format("indexlog").option("cluster", tree_cluster.file)
-    frame = reader.option("maxBytesPerPartition", "5MiB").load(path)
+    frame = reader.option("maxBytesPerPartition", "2MiB").load(path)
     assert frame.rdd.getNumPartitions() >= 3, "a hot index is several tasks"
     tree_cluster.do(rewrite)
     found: dict[str, dict[str, Modification]] = {index: {} for index in expected}
