@@ -29,7 +29,7 @@ DOCUMENTS: Final = StructType(
 
 
 def chosen(schema: StructType) -> StructType:
-    """The columns that a schema names, in its order.
+    """The schema, whose columns are some of these. What may be null in it is as it says: Spark compares that with what it gets.
 
     Raises:
         LogDeviceError: INVALID_PARAM: there is no such column, or it is of another type.
@@ -40,4 +40,4 @@ def chosen(schema: StructType) -> StructType:
         own = DOCUMENTS[field.name].dataType
         if field.dataType.simpleString() != own.simpleString():
             raise refusal(f"column {field.name} is {own.simpleString()}, not {field.dataType.simpleString()}")
-    return StructType([DOCUMENTS[name] for name in schema.names])
+    return schema

@@ -128,7 +128,10 @@ def test_documents_have_the_columns_that_are_wanted() -> None:
 
 
 def test_a_schema_names_columns_that_there_are() -> None:
-    assert chosen(StructType([DOCUMENTS["docid"], DOCUMENTS["index"]])).names == ["docid", "index"]
+    few = StructType([StructField("docid", StringType(), True), DOCUMENTS["index"]])
+    assert chosen(few) == few
+    batch = documents_of(rows("a"), "books", arrow_schema(few))
+    assert batch.schema == arrow_schema(few), "to the letter"
     with pytest.raises(LogDeviceError, match="there is no column body; there are index, docid, timestamp"):
         chosen(StructType([StructField("body", StringType())]))
     with pytest.raises(LogDeviceError, match="column docid is string, not bigint"):
