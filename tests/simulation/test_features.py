@@ -17,7 +17,7 @@ from tests.simulation.search import run_one
 
 
 def test_every_application_is_in_many_seeds_alone_and_with_others() -> None:
-    plans = [draw_features(seed) for seed in range(220)]
+    plans = [draw_features(seed) for seed in range(300)]
     for name in FEATURES:
         assert sum(name in plan.features for plan in plans) >= 20
         assert any(plan.features == (name,) for plan in plans)
