@@ -53,9 +53,10 @@ def test_what_sparks_tasks_deal_and_merge_is_what_was_written(
                         sent.clear()
                 await asyncio.gather(*sent)
                 await writer.delete("gone", f"doc-{step}")
-                dealt = await on_spark.deal(log, bytes_max=8_000)  # as they are stored, compressed
+                dealt = await on_spark.deal(log, bytes_max=8_000)
                 assert dealt.records == len(packages()) + 1
-                assert dealt.containers >= 3
+                # of each raw log; whether it is cut as well depends on what shards say of its size, which is nothing at first
+                assert dealt.containers >= len(log.state.generations[0].logs)
             assert await _check(log) == len(log.state.indexes)
             assert await on_spark.deal(log) == type(dealt)()
             merged = await on_spark.optimize(log, ALL_AT_ONCE)
