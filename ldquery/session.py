@@ -18,6 +18,7 @@ from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
 from indexlog.places import index_logs_of
 from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
 from ldquery.comparison import compare_copies
+from ldquery.current_sequencers import with_current
 from ldquery.index_logs import IndexLogRows
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
@@ -250,7 +251,7 @@ class LDQuery:
         if table.name in TABLES_OF_CLIENTS and wanted.node is None:
             for client in self._clients:
                 rows += [(None, *table.cells(row)) for row in client.rows(table.name, wanted.constraints, seconds)]
-        return rows
+        return with_current(table, rows)
 
     def _of_tree(self, table: TableDeclaration, log: LogId | None) -> Sequence[Any]:
         """Of what has directories of its own in the log tree."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import apsw
 
 from client.node_tables import Row
+from ldquery.current_sequencers import compares_nodes
 from ldquery.pushdown import Term, Wanted, estimate, pushable, wanted
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration
 
@@ -49,15 +50,16 @@ class VirtualTable:
 
     def BestIndexObject(self, index: apsw.IndexInfo) -> bool:
         """Choose what goes to the nodes: every usable constraint that they understand."""
+        names = [column.name for column in self.table.columns]
+        compared = compares_nodes(self.table, {names[number] for number in index.colUsed if number < len(names)})
         terms: list[Term] = []
         for position in range(index.nConstraint):
             if not index.get_aConstraint_usable(position):
                 continue
             term = pushable(self.table, index.get_aConstraint_iColumn(position), index.get_aConstraint_op(position))
-            if term is not None:
+            if term is not None and not (compared and term[0] == "node_id"):
                 terms.append(term)
                 index.set_aConstraintUsage_argvIndex(position, len(terms))
-        names = [column.name for column in self.table.columns]
         bare = "payload" in names and names.index("payload") not in index.colUsed
         index.idxStr = json.dumps([bare, terms])
         index.estimatedCost, index.estimatedRows = estimate(self.table, terms)

@@ -60,6 +60,7 @@ def _sequencer_row(sequencer: Sequencer) -> SequencersRow:
         fence=None if tail is None else tail.state.fence,
         is_ended=None if tail is None else int(tail.state.ended),
         is_tail_lost=None if tail is None else int(tail.state.lost),
+        is_current=None,  # whether the log has gone on elsewhere, this node learns with its next append
     )
 
 

@@ -13,7 +13,7 @@ _LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
 @table("sequencers", TableSource.SEQUENCER_NODES)
 @dataclass(slots=True)
 class SequencersRow:
-    """The sequencer of a log at a node that was ever asked for the log. At most one of them can be the log's true one."""
+    """The sequencer of a log at a node that was ever asked for the log. At most one of them can be the log's true one: see is_current."""
 
     log_id: int = column(_LOG, "The data log.")
     state: str = column(_TEXT, "UNAVAILABLE, ACTIVE, PREEMPTED or REFUSED.")
@@ -49,6 +49,10 @@ class SequencersRow:
     fence: int | None = column(_INTEGER, "Of a guarded log: the token that appends need at least; 0: none.")
     is_ended: int | None = column(_FLAG, "Of a guarded log: nothing follows, for ever.")
     is_tail_lost: int | None = column(_FLAG, "Of a guarded log: its last entries were lost; ldctl fence --accept-loss.")
+    is_current: int | None = column(
+        _FLAG,
+        "It is ACTIVE, and no node that answered knows a later epoch of the log: this is the log's sequencer. Only ldquery knows, which asks all nodes for it; a node says NULL.",
+    )
 
 
 @table("recoveries", TableSource.SEQUENCER_NODES)
