@@ -6,19 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
 from client.reader import Reader
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 
 _Part = tuple[list[bytes | None], RecordRun] | Gap
 _LOOK_SECONDS: Final = 0.02
 """How long records are held back before it is asked where the logs end that they wait for."""
 _NAMED: Final = 3
+T = TypeVar("T")
 
 
 class FindTail(Protocol):
@@ -28,7 +29,7 @@ class FindTail(Protocol):
 
 
 class MergedReader:
-    """Reads logs with a reader each, and hands out batches of one log at a time; each log's own order is kept.
+    """Reads logs with a reader each, until the block ends or `close` is called, and hands out batches of one log at a time; each log's own order is kept.
 
     By time, a batch is held back until each other log has something later, is read to its end, or has nothing more: it was asked for its tail
     after the batch came, and is read up to there. So a log to which nobody writes holds nothing up, and what comes out of order is a record
@@ -53,6 +54,7 @@ class MergedReader:
         self._tails = [LSN(0)] * len(self.readers)
         """Where each log ended when it was asked: up to there something comes."""
         self._looking: asyncio.Task[None] | None = None
+        self._closed = False
 
     def __repr__(self) -> str:
         order = "by time" if self._by_time else "as they come"
@@ -65,13 +67,18 @@ class MergedReader:
                 if isinstance(each, BaseException):
                     raise each
         except BaseException:
-            await self.__aexit__(None, None, None)
+            await self.close()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop reading all logs. Harmless when called again. A read that waits meanwhile raises SHUTDOWN, as later ones do."""
+        self._closed = True
         tasks: list[asyncio.Task[RecordBatch] | asyncio.Task[None]] = [*self._reading.values()]
         if self._looking is not None:
             tasks.append(self._looking)
@@ -91,6 +98,8 @@ class MergedReader:
         Raises:
             LogDeviceError: as `Reader.read`.
         """
+        if self._closed:
+            raise _shut()
         return await (self._next_by_time(max_records) if self._by_time else self._next(max_records))
 
     @property
@@ -136,7 +145,7 @@ class MergedReader:
     def _take_what_came(self) -> None:
         if self._looking is not None and self._looking.done():
             looked, self._looking = self._looking, None
-            looked.result()
+            _outcome(looked)
         for index in [index for index, task in self._reading.items() if task.done()]:
             if batch := self._take_read(index):
                 self._batches += 1
@@ -187,11 +196,22 @@ class MergedReader:
 
     def _take_read(self, index: int) -> RecordBatch | None:
         """What the finished read of a log has; None: the log is read to its end."""
-        batch = self._reading.pop(index).result()
+        batch = _outcome(self._reading.pop(index))
         if batch:
             return batch
         self._open.discard(index)
         return None
+
+
+def _outcome(task: asyncio.Task[T]) -> T:
+    """What a task of the reader came to."""
+    if task.cancelled():  # `close` did that, not who reads
+        raise _shut()
+    return task.result()
+
+
+def _shut() -> LogDeviceError:
+    return LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
 
 
 def _time(part: _Part) -> int:

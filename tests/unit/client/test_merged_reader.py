@@ -24,6 +24,7 @@ class FakeReader:
         self.queue: asyncio.Queue[RecordBatch | LogDeviceError] = asyncio.Queue()
         self.closed = False
         self.reads = 0
+        self.asked = asyncio.Event()
         self.next_lsn = LSN(1)
 
     async def __aenter__(self) -> FakeReader:
@@ -34,6 +35,7 @@ class FakeReader:
 
     async def read(self, max_records: int) -> RecordBatch:
         self.reads += 1
+        self.asked.set()
         item = await self.queue.get()
         if isinstance(item, LogDeviceError):
             raise item
@@ -256,3 +258,31 @@ async def test_one_read_of_a_log_goes_on_at_a_time(by_time: bool) -> None:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         assert (one.reads, two.reads) == (1, 1)
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_one_that_is_closed_reads_no_more_and_may_be_closed_again(by_time: bool) -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    one.give(10)
+    reader = merged(one, two, by_time=by_time, tails=Tails({1: 9, 2: 9}))
+    await reader.close()
+    await reader.close()
+    assert (one.closed, two.closed) == (True, True)
+    with pytest.raises(LogDeviceError, match="the reader was closed") as refused:
+        await reader.read()
+    assert refused.value.status is Status.SHUTDOWN
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_who_waits_for_one_that_is_closed_is_told_and_not_cancelled(by_time: bool) -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    tails = Tails()
+    reader = merged(one, two, by_time=by_time, tails=tails)
+    reading = asyncio.create_task(reader.read())
+    await two.asked.wait()
+    if by_time:
+        one.give(10)  # where the other ends is asked for
+        await tails.asked_for(1)
+    await reader.close()
+    with pytest.raises(LogDeviceError, match="the reader was closed"):
+        await reading

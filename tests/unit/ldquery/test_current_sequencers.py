@@ -39,7 +39,13 @@ class Nodes:
         for node in nodes:
             for log, state, epoch in () if node in self.silent else LIVE.get(node, ()):
                 if constraints.log_id in (None, log):
-                    known = {"node_id": node, "log_id": log, "state": state, "epoch": epoch, "is_tail_lost": 0}
+                    known: dict[str, Any] = {
+                        "node_id": node,
+                        "log_id": log,
+                        "state": state,
+                        "epoch": epoch,
+                        "is_tail_lost": 0,
+                    }
                     rows.append([known.get(name) for name in names])
         return rows, [NodeFailure(node, table.name, Status.TIMEDOUT, "") for node in nodes if node in self.silent]
 
