@@ -47,6 +47,10 @@ READING: Final = (
 _OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "maxBytesPerPartition"}
 _OF_A_STREAM: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
 STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), *_OF_A_STREAM)
+_BATCH: Final = "a batch read"
+_STREAM: Final = "a stream"
+_ELSEWHERE: Final = dict.fromkeys(sorted(_OF_A_TABLE), _BATCH) | dict.fromkeys(_OF_A_STREAM, _STREAM)
+"""Options that only one kind of reading has, with that."""
 _EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
 WRITING: Final = (*_EITHER_SINK, "jobId", "requestTimeout")
 STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
@@ -60,6 +64,8 @@ _OF_KAFKAS_SOURCE: Final = {
     "topic": "log",
 }
 """What users of Kafka's source may write, by what it is here."""
+_OF_KAFKAS_POSITIONS: Final = {"latest": "tail", "earliest": "oldest"}
+"""The same of its positions."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
 _OF_A_TABLE_OF_SQL: Final = "option."
@@ -198,6 +204,8 @@ def _lsn_bound(text: str, tail_allowed: bool = True) -> Bound:
     except ValueError as error:
         if "range" in str(error):
             raise refusal(str(error)) from None
+        if (meant := _OF_KAFKAS_POSITIONS.get(word)) is not None:
+            raise refusal(f"{text!r} is no position; did you mean {meant}?") from None
         raise refusal(f"{text!r} is no position: write e3n17, an integer, oldest or tail") from None
 
 
@@ -329,7 +337,11 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         given[path_is] = given.pop("path")
     names = {name.lower(): name for name in known}
     for key in given.keys() - names.keys() - _SPARKS_OWN:
-        close = [_OF_KAFKAS_SOURCE.get(key, "").lower(), nearest(key, names) or ""]
+        meant_by_kafka = _OF_KAFKAS_SOURCE.get(key, "")
+        elsewhere = next((each for each in _ELSEWHERE if each.lower() in (key, meant_by_kafka.lower())), None)
+        if elsewhere is not None and what in (_BATCH, _STREAM) and elsewhere.lower() not in names:
+            raise refusal(f"{what} has no option {key!r}: {elsewhere} is for {_ELSEWHERE[elsewhere]} only")
+        close = [meant_by_kafka.lower(), nearest(key, names) or ""]
         meant = next((names[each] for each in close if each in names), None)
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(sorted(names.values()))}"
         raise refusal(f"{what} has no option {key!r}; {hint}")
@@ -419,7 +431,7 @@ class SourceOptions:
         Raises:
             LogDeviceError: INVALID_PARAM; the text names the option.
         """
-        what = "a stream" if streaming else "a batch read"
+        what = _STREAM if streaming else _BATCH
         return cls.lenient(known_options(options, STREAMING if streaming else READING, what, "logs"))
 
     @classmethod

@@ -143,8 +143,17 @@ def test_defaults_and_the_argument_of_load() -> None:
         ({"cluster": ""}, "cluster is missing"),
         ({"logs": " "}, "logs is missing"),
         ({"path": "/team"}, "logs is given twice"),
-        ({"maxRecordsPerTrigger": "5"}, "a batch read has no option"),
-        ({"maxBytesPerTrigger": "5MiB"}, "a batch read has no option"),
+        ({"startingLsn": "earliest"}, "startingLsn: 'earliest' is no position; did you mean oldest?"),
+        ({"endingLsn": '{"10": "Latest"}'}, "endingLsn: 'Latest' is no position; did you mean tail?"),
+        (
+            {"maxRecordsPerTrigger": "5"},
+            "a batch read has no option 'maxrecordspertrigger': maxRecordsPerTrigger is for a stream only",
+        ),
+        (
+            {"maxBytesPerTrigger": "5MiB"},
+            "a batch read has no option 'maxbytespertrigger': maxBytesPerTrigger is for a stream only",
+        ),
+        ({"maxOffsetsPerTrigger": "5"}, "maxRecordsPerTrigger is for a stream only"),
         ({"payloadFormat": "json"}, "payloadFormat is 'json'; it must be one of binary, utf8"),
         ({"timeAccuracy": "rough"}, "timeAccuracy is 'rough'; it must be one of strict, approximate"),
         ({"columns": "lsn,,payload"}, "columns is 'lsn,,payload'"),
@@ -186,6 +195,21 @@ def test_a_table_of_sql_is_refused_when_it_is_made() -> None:
 def test_options_of_kafkas_source_are_told_by_ours(key: str, streaming: bool, meant: str) -> None:
     with pytest.raises(LogDeviceError, match=f"did you mean {meant}"):
         SourceOptions.of({**GIVEN, key: "1"}, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("endingLsn", "endingLsn"),
+        ("endingOffsets", "endingLsn"),
+        ("endingTimestamp", "endingTimestamp"),
+        ("pushdown", "pushdown"),
+    ],
+)
+def test_a_stream_says_which_options_only_batch_reads_have(key: str, ours: str) -> None:
+    with pytest.raises(LogDeviceError) as caught:
+        SourceOptions.of({**GIVEN, key: "tail"}, streaming=True)
+    assert caught.value.detail == f"a stream has no option {key.lower()!r}: {ours} is for a batch read only"
 
 
 def test_limits_of_a_micro_batch() -> None:
