@@ -96,8 +96,8 @@ def read_range(
     It ends only when every LSN of the range was a record or an explained gap; otherwise it raises.
 
     Raises:
-        LogDeviceError: DATALOSS (lost, or trimmed after the plan was made, with `OnGap.FAIL_ON_LOSS`), TIMEDOUT (nothing came for the
-            read timeout; the text says what is waited for), NOTFOUND.
+        LogDeviceError: DATALOSS (lost, with `OnGap.FAIL_ON_LOSS`), NOTFOUND (trimmed before it was read, with the same; or there is no such log), TIMEDOUT
+            (nothing came for the read timeout; the text says what is waited for).
     """
     client = client_for(options.cluster)
     columns = columns or ArrowColumns(schema, cut.log, cut.group)
@@ -172,9 +172,10 @@ def _judge(gap: Gap, cut: Cut, options: TaskOptions, missing: _Missing) -> bool:
 def _loss(gap: Gap, cut: Cut) -> LogDeviceError:
     if gap.kind is GapKind.TRIM:
         return LogDeviceError(
-            Status.DATALOSS,
-            f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} was trimmed: deleted on purpose, but part of what was to be read. "
-            "Set onGap to skip or report; a table may also be read again from oldest, a stream goes on from its checkpoint",
+            Status.NOTFOUND,
+            f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} was trimmed (by the log's retention, or on request) before it was read: nothing failed, and no retry brings it back. "
+            "Set onGap to skip to go on without, or to report for a row in its place: a stream that is started again from its checkpoint ends here again until then. "
+            "A table may also be read from oldest, which begins behind what is trimmed",
         )
     return LogDeviceError(
         Status.DATALOSS,
