@@ -14,6 +14,7 @@ from client.cli.program import Attendant, compact_json, put, run_program, say, s
 from client.cli.reading import (
     READ_AT_ONCE,
     find_tails,
+    first_of,
     nothing_to_print,
     printer_of,
     reading_options,
@@ -54,16 +55,35 @@ def parser() -> argparse.ArgumentParser:
         metavar="P",
         help="last position, inclusive (default: tail); of a time: what is older",
     )
-    hint_at(options, "-n", "--lines", "--last", text="the last records are printed by ldtail: ldtail --last 5 LOG")
+    hint_at(
+        options,
+        "-n",
+        "--lines",
+        "--last",
+        text="the last records are printed by ldtail: ldtail --last 5 LOG; the first ones by --count 5",
+    )
     options.add_argument(
         "--as-it-comes", action="store_true", help="records of several logs as they come, not in the order of time"
     )
-    options.add_argument(
+    what = options.add_mutually_exclusive_group()
+    what.add_argument(
+        "--count",
+        type=_count,
+        metavar="N",
+        help="stop after N records, of all logs together; data loss behind them is not told",
+    )
+    what.add_argument(
         "--proof",
         action="store_true",
         help="print no records but one JSON object a log that sums up the range: equal for all readers that saw the same; bytes are those of the stored entries; contents is equal for all logs whose records have the same keys and payloads in the same order",
     )
     return options
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of records, which is 1 at least")
+    return int(text)
 
 
 async def run(arguments: argparse.Namespace) -> int:
@@ -96,7 +116,14 @@ async def run(arguments: argparse.Namespace) -> int:
         by_time = len(logs) > 1 and not arguments.proof and not arguments.as_it_comes
         async with MergedReader(readers, by_time=by_time, tail_lsn=client.tail_lsn) as merged:
             watch_reader(attendant, client, merged, tails)
-            while (batch := await merged.read(READ_AT_ONCE)) is not None:
+            left = arguments.count
+            while left != 0:
+                batch = await merged.read(READ_AT_ONCE if left is None else min(left, READ_AT_ONCE))
+                if batch is None:
+                    break
+                if left is not None:
+                    batch = first_of(batch, left)
+                    left -= len(batch)
                 if arguments.proof:
                     for gap in batch.gaps:
                         printer.print_gap(batch.log, gap)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from client.cli.output import Printer
 from client.cli.program import Attendant, common_options
 from client.cli.record_lines import record_options
+from client.read.batch import RecordBatch
+from client.read.items import Gap, RecordRun
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -86,6 +88,24 @@ def watch_reader(attendant: Attendant, client: Client, merged: MergedReader, tai
 
     attendant.waits_for = waits_for
     attendant.progress = lambda: [reader.next_lsn for reader in readers]
+
+
+def first_of(batch: RecordBatch, count: int) -> RecordBatch:
+    """The first records of a batch, with the gaps before the last of them."""
+    if len(batch) < count:
+        return batch
+    kept = RecordBatch(batch.log)
+    for part in batch.runs_and_gaps():
+        if isinstance(part, Gap):
+            kept.add_gap(part)
+            continue
+        payloads, run = part
+        left = min(count - len(kept), run.count)
+        keys = None if run.keys is None else run.keys[:left]
+        kept.add_records(payloads[:left], RecordRun(run.lsn, run.timestamp, run.batch_offset, left, keys))
+        if len(kept) == count:
+            break
+    return kept
 
 
 def nothing_to_print(start: LSN, until: LSN, tail: LSN | None) -> str:

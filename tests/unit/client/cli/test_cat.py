@@ -12,7 +12,7 @@ import client.client
 from client.cli import cat
 from client.connectivity import Connectivity
 from client.read.batch import RecordBatch
-from client.read.items import RecordRun
+from client.read.items import Gap, GapKind, RecordRun
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import Timestamp
@@ -67,6 +67,65 @@ class Unsequenced:
 
     def connectivity(self) -> Connectivity:
         return Connectivity("c.toml", (NodeId(0),), (NodeId(0),), {})
+
+
+class LossyReader(OneRecord):
+    """A reader of a log of ten entries with ten records each, which comes in whole entries with a gap before each."""
+
+    async def read(self, max_records: int) -> RecordBatch:
+        batch = RecordBatch(LOG)
+        esn = self.next_lsn.esn
+        if esn <= 20:
+            batch.add_gap(Gap(GapKind.DATALOSS, self.next_lsn, self.next_lsn))
+            payloads: list[bytes | None] = [b"%d" % (esn * 10 + offset) for offset in range(10)]
+            batch.add_records(payloads, RecordRun(LSN(self.next_lsn + 1), Timestamp(1), 0, 10, [b"k"] * 10))
+            self.next_lsn = LSN(self.next_lsn + 2)
+        return batch
+
+
+class Sequenced(Unsequenced):
+    """A client of a cluster that says where the log ends."""
+
+    def reader(self, log: LogId, start: int, until: int) -> LossyReader:
+        return LossyReader(LSN.parse("e1n1"), until)
+
+    async def tail_lsn(self, log: LogId, *, timeout: float | None = None) -> LSN:
+        return LSN.parse("e1n20")
+
+
+@pytest.mark.parametrize(("count", "losses"), [(1, 1), (10, 1), (13, 2), (20, 2)])
+def test_it_stops_after_a_count_of_records(
+    count: int, losses: int, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(client.client, "Client", Sequenced)
+    assert cat.main(["-c", "c.toml", str(LOG), "--count", str(count)]) == 3
+    out, err = capsysbinary.readouterr()
+    first, second = [b"%d" % (10 + offset) for offset in range(10)], [b"%d" % (30 + offset) for offset in range(10)]
+    assert out.splitlines() == (first + second)[:count]
+    assert len(err.splitlines()) == losses, "what lies behind the last record is not told"
+
+
+def test_a_count_that_is_more_than_there_is_prints_everything(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(client.client, "Client", Sequenced)
+    assert cat.main(["-c", "c.toml", str(LOG), "--count", "1000"]) == 3
+    assert len(capsysbinary.readouterr().out.splitlines()) == 100
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--count", "0"], "'0' is no number of records, which is 1 at least"),
+        (["--count", "x"], "'x' is no number of records"),
+        (["--count", "1", "--proof"], "not allowed with"),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cat.main(["-c", "c.toml", str(LOG), *words])
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
 
 
 def test_a_range_between_two_lsns_needs_nobody_who_says_where_the_log_ends(
