@@ -203,8 +203,16 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         where = "" if self._path is None else f" ({self._path})"
         state = "not open" if self._crashed is None else "closed"
         if self.is_open:
-            state = f"connected to {len(self._links.connected())} of {len(self.config.nodes)} nodes"
+            state = self._reach()
         return f"<Client of cluster {self.config.name}{where}: {state}>"
+
+    def _reach(self) -> str:
+        """How many nodes it is connected to, in words. Before the first question it has not tried any."""
+        reached = self.connectivity()
+        of_all = f"{len(reached.nodes)} nodes"
+        if reached.connected:
+            return f"connected to {len(reached.connected)} of {of_all}"
+        return f"no node answers of {of_all}" if reached.troubles else f"open, not connected to any of {of_all} yet"
 
     # Life
 
@@ -388,7 +396,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             raise self._crashed
         if self._crashed is not None:
             raise LogDeviceError(Status.INTERNAL, f"the client stopped: {self._crashed!r}") from self._crashed
-        raise _shutdown('the client is not open: use "async with Client(...) as client"')
+        raise _shutdown('the client is not open: use "async with Client(...) as client", or "await client.start()"')
 
     @property
     def is_open(self) -> bool:

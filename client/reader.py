@@ -157,7 +157,15 @@ class Reader(ItemReader):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "reading" if self._opened else "not open"
+        if self._opened and (end := self._read_through()):
+            state = f"closed, {end}" if self._closed else end
         return f"<Reader of log {self._unknown or self.log}: {state}, {self._end}, next is {self.next_lsn}>"
+
+    def _read_through(self) -> str:
+        """That everything was read, in words; empty: it was not."""
+        if self.ended:
+            return "read to the end of the log"
+        return "read to its end" if self._end.lsn is not None and self.next_lsn > self._end.lsn else ""
 
     # Life
 

@@ -113,12 +113,12 @@ class LDQuery:
         Raises:
             LogDeviceError: INVALID_CONFIG.
         """
+        self._file = None if isinstance(config, ClusterConfig) else Path(config)
         self.config = config if isinstance(config, ClusterConfig) else read_cluster_file(config)
         self.deadline = deadline
         self.full = full
         self._clients = [ClientRows(client) for client in clients]
-        cluster_file = None if isinstance(config, ClusterConfig) else Path(config)
-        self._asker = NodeAsker(self.config, program_token(cluster_file, token_file))
+        self._asker = NodeAsker(self.config, program_token(self._file, token_file))
         self._client = OwnClient(self.config)
         self._namespaces = NamespaceRows(self._client)
         self._index_logs = IndexLogRows(self._client)
@@ -195,6 +195,10 @@ class LDQuery:
             self._thread.run(self._asker.close())
             self._thread.stop()
             self._connection.close()
+
+    def __repr__(self) -> str:
+        where = "" if self._file is None else f" ({self._file})"
+        return f"<LDQuery of cluster {self.config.name}{where}: {'closed' if self._closed else 'open'}>"
 
     def __enter__(self) -> LDQuery:
         return self

@@ -1,10 +1,12 @@
 """The public face: ``from logdevice_py import Client, BufferedWriter, LSN, ...``. Names resolve when they are used first."""
 
-from importlib import import_module, util
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+# Completion in notebooks and editors offers every name that stands here without an underscore.
+import typing as _typing
+from importlib import import_module as _import_module
+from importlib import util as _util
+from pathlib import Path as _Path
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
     from client.guards import START as START
@@ -80,7 +82,7 @@ _HOME = {
     "SyncNamespace": "streams.sync",
     "TxId": "streams.records",
 }
-_ROOT = Path(__file__).parent.parent
+_ROOT = _Path(__file__).parent.parent
 __all__ = [
     "LSN",
     "START",
@@ -121,22 +123,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     try:
         home = _HOME[name]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     _must_be_ours(home.partition(".")[0])
-    value = getattr(import_module(home), name)
+    value = getattr(_import_module(home), name)
     globals()[name] = value
     return value
 
 
 def _must_be_ours(package: str) -> None:
     """A script of the user's called client.py would be imported in place of our package of that plain name."""
-    spec = util.find_spec(package)  # finds, does not run
+    spec = _util.find_spec(package)  # finds, does not run
     found = spec.origin if spec else None
-    if found is None or Path(found).parent.parent != _ROOT:
+    if found is None or _Path(found).parent.parent != _ROOT:
         raise ImportError(
             f"logdevice_py needs its own package {package!r} from {_ROOT}, "
             f"but Python finds {found}; rename that file or start Python with -P"

@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from client.notebook_packages import data_frame
+from client.public_names import PublicNames
 from client.read.arrow_columns import batch_table
 from client.read.items import CorruptRecord, Gap, Item, Record, RecordRun
 from logdevice_py.core.ids import LogId
@@ -20,13 +21,14 @@ _SHOWN_GAPS: Final = 3
 """Of a batch, in the text that stands for it."""
 
 
-class RecordBatch:
+class RecordBatch(PublicNames):
     """Records and gaps in log order, kept as columns; a `Record` is built only when it is asked for.
 
     ``len`` is the number of records, corrupt ones included. A batch is true when it holds anything, be it only a gap.
     """
 
     __slots__ = ("_gaps", "_starts", "log", "log_group", "payloads", "runs")
+    INTERNAL_NAMES = frozenset({"add_gap", "add_records", "placed_gaps", "runs", "runs_and_gaps"})
 
     def __init__(self, log: LogId) -> None:
         self.log = log

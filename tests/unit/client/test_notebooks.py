@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import datetime
 import re
@@ -29,6 +30,7 @@ from client.spark.schema import arrow_schema, source_schema
 from client.sync import SyncBufferedWriter, SyncClient, SyncReader
 from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.messages import Durability
 from server.simulation.cluster import SimCluster, simulate
@@ -211,6 +213,7 @@ def test_completion_offers_public_names_only() -> None:
         client = cluster.client()
         assert repr(client) == "<Client of cluster simulation: not open>"
         async with client, client.buffered_writer() as writer:
+            assert repr(client) == "<Client of cluster simulation: open, not connected to any of 3 nodes yet>"
             assert repr(writer) == "<BufferedWriter: 0 records acknowledged, 0 bytes not acknowledged>"
             await writer.append(1, b"x")
             reader = client.reader(1, until=await client.tail_lsn(1))
@@ -261,11 +264,64 @@ def test_completion_offers_public_names_only() -> None:
             async with reader:
                 while batch := await reader.read():
                     assert batch.log_group == "/logs"
-            assert repr(reader) == "<Reader of log 1: closed, until e1n1, next is e1n2>"
+                assert repr(reader) == "<Reader of log 1: read to its end, until e1n1, next is e1n2>"
+            assert repr(reader) == "<Reader of log 1: closed, read to its end, until e1n1, next is e1n2>"
         assert repr(client) == "<Client of cluster simulation: closed>"
         assert repr(cluster).startswith("<SimCluster: N0 running, N1 running, N2 running; 0 faults")
 
     simulate(application)
+
+
+def test_a_client_that_is_not_open_says_how_to_open_it() -> None:
+    async def application(cluster: SimCluster) -> None:
+        with pytest.raises(LogDeviceError, match=r"async with Client.*await client\.start\(\)"):
+            await cluster.client().append(1, b"x")
+
+    simulate(application)
+
+
+def test_a_client_whose_cluster_is_away_does_not_say_that_it_will_be_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client:
+            trouble = LogDeviceError(Status.CONNFAILED, "Connection refused")
+            monkeypatch.setattr(client._network, "troubles", lambda: {NodeId(1): trouble})
+            assert repr(client) == "<Client of cluster simulation: no node answers of 3 nodes>"
+
+    simulate(application)
+
+
+def test_a_reader_that_met_the_end_of_its_log_says_so() -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client:
+            await client.append(1, b"x")
+            await client.mark_end(1)
+            async with client.reader(1) as reader:
+                assert ": reading, " in repr(reader)
+                while await reader.read():
+                    pass
+                assert ": read to the end of the log, " in repr(reader)
+
+    simulate(application)
+
+
+def test_batches_offer_what_applications_use() -> None:
+    batch = a_batch()
+    assert offered(batch) == {
+        "batch_offsets",
+        "gaps",
+        "keys",
+        "log",
+        "log_group",
+        "lsns",
+        "payloads",
+        "records",
+        "timestamps",
+        "to_arrow",
+        "to_pandas",
+    }
+    assert [name for name in RecordBatch.INTERNAL_NAMES if not hasattr(batch, name)] == []
 
 
 def test_names_that_are_not_offered_exist_and_work() -> None:
@@ -281,6 +337,19 @@ def test_names_that_are_not_offered_exist_and_work() -> None:
 
 def test_the_package_offers_what_it_exports() -> None:
     assert dir(logdevice_py) == sorted(logdevice_py.__all__)
+
+
+def test_completion_that_reads_the_package_without_running_it_finds_what_it_exports_only() -> None:
+    """As Jedi does, for notebooks and editors; what begins with an underscore is not offered."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(Path(logdevice_py.__file__).read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(each.asname or each.name).partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+    assert {name for name in found if name[:1] != "_"} - {"home", "value", "found", "spec"} == {*logdevice_py.__all__}
 
 
 def test_a_batch_says_what_to_use_in_place_of_a_number() -> None:

@@ -162,3 +162,13 @@ def test_a_session_that_was_closed_says_so() -> None:
     closed.close()
     with pytest.raises(LogDeviceError, match="the session was closed"):
         closed.query("SELECT 1")
+
+
+def test_a_session_shows_which_cluster_it_asks() -> None:
+    opened = LDQuery(CLUSTER)
+    name = opened.config.name
+    assert repr(opened) == f"<LDQuery of cluster {name} ({CLUSTER}): open>"
+    opened.close()
+    assert repr(opened) == f"<LDQuery of cluster {name} ({CLUSTER}): closed>"
+    with LDQuery(opened.config) as other:
+        assert repr(other) == f"<LDQuery of cluster {name}: open>"
