@@ -32,6 +32,12 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 _REAL: Final = re.compile(r"[+-]?(?:\d+\.\d*|\.?\d+)(?:[eE][+-]?\d+)?")
 _INTEGER_MAX: Final = (1 << 63) - 1
 
+FUNCTIONS_ELSEWHERE: Final = {
+    "now": "write datetime('now') for a text, unixepoch() * 1000000 to compare with columns, which hold microseconds since 1970; both are UTC",
+    "to_timestamp": "write datetime(tail_time / 1000000, 'unixepoch') for a text: columns hold microseconds since 1970",
+}
+"""What stands here for functions that PostgreSQL has and SQLite has not."""
+
 
 def tokens(statement: str) -> Iterator[tuple[str, str]]:
     """The tokens of a statement, as (kind, text); their texts joined are the statement."""
@@ -100,6 +106,11 @@ def bind(statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _parameter_names(statement: str) -> Iterator[str]:
     marked = False
     for kind, text in tokens(statement):
+        if marked and kind == "other" and text == ":":
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                "SQLite has no casts with :: as PostgreSQL: write CAST(log_id AS TEXT); its types are TEXT, INTEGER and REAL",
+            )
         if kind == "other" and text == "?":
             raise LogDeviceError(Status.INVALID_PARAM, "parameters have names: write :log, not ?")
         if kind == "word" and (marked or text.startswith("$")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from client.cli.options import ProgramParser, cluster_option, program_options
+from client.cli.options import ProgramParser, cluster_option, hint_at, program_options
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="SQL",
         help="SELECT, or several with ; between them; without it a terminal, pipe or file is asked, which may also hold the shell's commands",
     )
+    hint_at(options, "-f", "--file", text=f"statements of a file come from standard input: {NAME} < FILE")
     options.add_argument("--format", choices=list(FORMATS), default="table", help="how rows are printed")
     options.add_argument(
         "--lsn", choices=LSN_CHOICES, help="LSNs like e3n17, or as integers (default: text where people read)"

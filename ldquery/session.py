@@ -20,7 +20,7 @@ from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
 from ldquery.comparison import compare_copies
 from ldquery.current_sequencers import with_current
 from ldquery.index_logs import IndexLogRows
-from ldquery.literals import bind, replace_lsns, tokens
+from ldquery.literals import FUNCTIONS_ELSEWHERE, bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
 from ldquery.namespaces import NamespaceRows
 from ldquery.own_client import OwnClient
@@ -361,6 +361,8 @@ def _explain(error: apsw.Error, statement: str) -> str:
     text = str(error).removeprefix("SQLError: ")
     if missing := text.partition("no such table: ")[2]:
         return f"{text}{_similar(missing, list(TABLES))}; there are {', '.join(TABLES)}"
+    if (missing := text.partition("no such function: ")[2].lower()) in FUNCTIONS_ELSEWHERE:
+        return f"{text}; {FUNCTIONS_ELSEWHERE[missing]}"
     if missing := text.partition("no such column: ")[2]:
         named = {word.lower() for kind, word in tokens(statement) if kind == "word"}
         tables = [table for name, table in TABLES.items() if name in named]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ldquery.main import main
 from ldquery.session import LDQuery
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -172,3 +173,31 @@ def test_a_session_shows_which_cluster_it_asks() -> None:
     assert repr(opened) == f"<LDQuery of cluster {name} ({CLUSTER}): closed>"
     with LDQuery(opened.config) as other:
         assert repr(other) == f"<LDQuery of cluster {name}: open>"
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT node_id::text FROM nodes", "SELECT node_id FROM nodes WHERE '3' :: integer = 3"]
+)
+def test_casts_of_postgresql_are_told_by_those_of_sqlite(session: LDQuery, sql: str) -> None:
+    assert "write CAST(log_id AS TEXT)" in refusal(session, sql)
+    assert session.query("SELECT '::' AS a, CAST(node_id AS TEXT) FROM nodes LIMIT 1").rows == [("::", "0")]
+
+
+def test_functions_of_postgresql_are_told_by_those_of_sqlite_and_what_is_told_works(session: LDQuery) -> None:
+    told = refusal(session, "SELECT NOW() FROM nodes")
+    assert "write datetime('now') for a text, unixepoch() * 1000000" in told
+    assert "write datetime(tail_time / 1000000, 'unixepoch')" in refusal(session, "SELECT to_timestamp(1)")
+    assert refusal(session, "SELECT unheard(1)") == "no such function: unheard"
+    (row,) = session.query(
+        "SELECT datetime('now'), unixepoch() * 1000000 - tail_time, datetime(tail_time / 1000000, 'unixepoch') "
+        "FROM (SELECT 1700000000000000 AS tail_time)"
+    ).rows
+    assert (len(row[0]), row[1] > 0, row[2]) == (19, True, "2023-11-14 22:13:20")
+
+
+@pytest.mark.parametrize("words", [["-f", "x.sql"], ["--file", "x.sql"], ["--file"]])
+def test_who_names_a_file_of_statements_is_told_how(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["-c", str(CLUSTER), *words])
+    assert ended.value.code == 2
+    assert "ldquery < FILE" in capsys.readouterr().err
