@@ -80,13 +80,13 @@ unit: $(STAMP)
 check: lint types imports unit ## format, lint, types, import contracts, unit tests
 
 property: $(STAMP)
-	@$(PY) -m pytest -q -n 2 tests/property
+	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property
 
 conformance: $(STAMP)
 	@$(PY) -m pytest -q tests/conformance
 
 simulation: $(STAMP)
-	@$(PY) -m pytest -q -n 2 tests/simulation tests/history tests/stories
+	@$(PY) -m pytest -q -n 2 -m "not slow" tests/simulation tests/history tests/stories
 
 sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
 	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
@@ -127,15 +127,15 @@ linearizability: $(STAMP) java ## histories of real processes that are killed, s
 	@cd tests/linearizability/checker && $(GO) vet ./... && $(GO) test ./...
 	@$(PY) -m tests.linearizability $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(if $(PLAIN),--plain)
 
-soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again
-	@$(PY) -m pytest -q -m slow tests/integration
+soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again, second seeds of simulations
+	@$(PY) -m pytest -q -m slow tests/integration tests/simulation tests/property
 
 groups: $(STAMP) ## ten members of a group as processes, killed, paused and added for five minutes; prints how long streams waited: SECONDS=n
 	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)
 
 test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
-	@$(PY) -m pytest -q -n 2 tests/property tests/fuzz
-	@$(PY) -m pytest -q -n 2 tests/simulation tests/history tests/stories
+	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property tests/fuzz
+	@$(PY) -m pytest -q -n 2 -m "not slow" tests/simulation tests/history tests/stories
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/conformance tests/integration
 	@$(PY) -m pytest -q -m "not slow" tests/chaos
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
