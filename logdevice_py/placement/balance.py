@@ -32,6 +32,8 @@ def copyset_weights(topology: Topology, spread: NodesetSpread) -> Mapping[NodeId
 
 def inclusion(nodes: Sequence[PlacedNode], spread: NodesetSpread) -> list[float]:
     """For each node the probability, over all logs, that a nodeset has a shard of it: what `select_nodeset` does, on average."""
+    if not nodes:
+        return []
     if not spread.scopes:
         return _first(nodes, (), min(len(nodes), max(spread.size, spread.per_domain)))
     groups = _groups(nodes, spread.scopes[0])

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from logdevice_py.config.cluster import ShardState
 from logdevice_py.config.location import Scope
 from logdevice_py.core.ids import LogId, NodeId, node_of
-from logdevice_py.placement.balance import inclusion
+from logdevice_py.placement.balance import copyset_weights, inclusion
 from logdevice_py.placement.nodeset import NodesetSpread, select_nodeset
 from logdevice_py.placement.topology import Topology
 from tests.property.balance import NODES_OF_RACKS, even, ratios
@@ -58,3 +59,10 @@ def test_racks_within_regions_take_turns_in_the_working_out_too() -> None:
     topology = Topology.of(cluster(places))
     chances = inclusion(topology.nodes, NodesetSpread((Scope.REGION, Scope.RACK), 2, 8))
     assert chances == pytest.approx(([1 / 3] * 6 + [1.0] * 2) * 2, abs=0.01)
+
+
+@pytest.mark.parametrize("scopes", [(), (Scope.RACK,), (Scope.REGION, Scope.RACK)])
+def test_nobody_has_a_weight_while_no_node_takes_records(scopes: tuple[Scope, ...]) -> None:
+    topology = Topology.of(cluster(RACKS, nodes={n: {"shard_state": ShardState.READ_ONLY} for n in range(24)}))
+    assert topology.nodes
+    assert copyset_weights(topology, NodesetSpread(scopes, 2, 8)) == {}
