@@ -13,8 +13,8 @@ from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import Scenario, draw
 
 NAME = "send_under_the_id_of_another"
-SEEDS = (2, 3, 5)
-SEEDS_IN_DOUBT = (17, 84)
+SEEDS = (1, 2, 8)
+SEEDS_IN_DOUBT = (11, 35)
 """In these somebody takes a number whose own frame is lost on the way, or its answer."""
 CUTS = ["half_open", "break_connection", "cut_frames", "break_all", "slow_link", "lagging_link"]
 

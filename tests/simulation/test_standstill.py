@@ -63,6 +63,8 @@ def _scenario(monkeypatch: pytest.MonkeyPatch) -> None:
             stream_writers=1,
             appenders=0,
             readers=0,
+            succession_interval=0,
+            exclusive_interval=0,
             trim_interval=0,
             epoch_interval=0,
             config_interval=0,
