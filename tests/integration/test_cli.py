@@ -436,6 +436,7 @@ class TestDevCluster:
         assert "Traceback" not in got.stderr
         assert not (tmp_path / "new").exists()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
     def test_nodes_end_with_it_and_after_the_worst_end_data_is_there(
         self, tmp_path: Path, number: signal.Signals

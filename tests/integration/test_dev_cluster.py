@@ -166,6 +166,7 @@ def test_a_node_that_lost_its_directory_comes_back_and_says_so(
     assert "begins empty, as a new generation" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_node_that_is_wiped_begins_empty_and_what_it_held_is_stored_again(tmp_path: Path) -> None:
     directory = tmp_path / "c"
     begins = "the data of N1:S0 is gone: it begins empty, as a new generation"

@@ -117,6 +117,7 @@ async def test_all_nodes_killed_at_once_lose_nothing_acknowledged(tmp_path: Path
             compare(await read_all(client, log), journals[log - 1])
 
 
+@pytest.mark.slow
 async def test_readers_that_start_at_different_times_prove_the_same(tmp_path: Path) -> None:
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream = StreamWorkload(client, 1)
@@ -136,6 +137,7 @@ async def test_readers_that_start_at_different_times_prove_the_same(tmp_path: Pa
         assert readings[0].proof == readings[1].proof
 
 
+@pytest.mark.slow
 async def test_a_hundred_writers_to_one_log(tmp_path: Path) -> None:
     async with process_cluster(tmp_path, logs=1) as cluster, Client(cluster.file) as client:
         streams = [StreamWorkload(client, 1, name=f"s{n}", batch=5) for n in range(50)]
@@ -149,6 +151,7 @@ async def test_a_hundred_writers_to_one_log(tmp_path: Path) -> None:
         compare(await read_all(client, 1), *journals)
 
 
+@pytest.mark.slow
 async def test_one_writer_to_a_thousand_logs(tmp_path: Path) -> None:
     async with process_cluster(tmp_path, logs=1000) as cluster, Client(cluster.file) as client:
         positions: dict[int, list[tuple[int, int]]] = {}
@@ -172,6 +175,7 @@ async def test_one_writer_to_a_thousand_logs(tmp_path: Path) -> None:
         await asyncio.gather(*(check(log) for log in range(1, 1001)))
 
 
+@pytest.mark.slow
 async def test_nodes_added_and_removed_during_writing(tmp_path: Path) -> None:
     """Nodeset and replication change ten times; a reader that starts afterwards knows only the metadata log."""
     async with process_cluster(tmp_path, logs=1) as cluster, Client(cluster.file) as client:
@@ -208,6 +212,7 @@ async def test_stopped_in_order_and_started_again(tmp_path: Path, durability: st
         compare(await read_all(client, 1), journal)
 
 
+@pytest.mark.slow
 async def test_the_node_that_sequences_a_log_may_be_taken_out_of_the_cluster(tmp_path: Path) -> None:
     async with process_cluster(tmp_path, logs=2) as cluster, Client(cluster.file) as client:
         streams = [StreamWorkload(client, log, name=f"s{log}") for log in (1, 2)]

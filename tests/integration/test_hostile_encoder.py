@@ -13,6 +13,7 @@ FRAMES = 5000
 PEAK_BYTES_MAX = 300 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_attacks_and_mutated_frames_cost_honest_clients_nothing(tmp_path: Path) -> None:
     """Before them, 2,000 records were acknowledged. A TRIM beyond the end, to one shard, would have all of them, and all later ones, read as trimmed."""

@@ -57,6 +57,7 @@ async def is_verified(log: IndexLog) -> int:
     return len(reports)
 
 
+@pytest.mark.slow
 async def test_packages_are_documents_whatever_is_done_to_their_files(client: Client) -> None:
     """Each section of Debian is an index, each package a document; versions are updates, and some packages are removed."""
     async with IndexLog(client) as log, log.writer() as writer:

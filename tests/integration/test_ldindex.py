@@ -97,6 +97,7 @@ def test_a_line_that_is_no_modification_is_named(cluster: Cluster, tmp_path: Pat
     assert "first" in done(cluster, "--path", path, "read", "books")
 
 
+@pytest.mark.slow
 def test_raw_files_with_a_gap_in_all_are_imported_only_on_demand(cluster: Cluster, tmp_path: Path) -> None:
     begin = 1_700_000_000_000
     with RawFileWriter(tmp_path / "raw", "one", begin, bytes_max=20_000) as writer:

@@ -228,6 +228,7 @@ def ldindexd(cluster: str, port: int, *options: str) -> Iterator[subprocess.Pope
         process.stderr.close()
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_is_gone_on_with_where_it_was(tmp_path: Path) -> None:
     """And one that is told to deal does; one that is told to stop ends its job first."""
     directory = tmp_path / "cluster"

@@ -163,6 +163,7 @@ async def read_all(client: Client, log: int) -> set[bytes]:
     return found
 
 
+@pytest.mark.slow
 async def test_killed_nodes_forget_nothing_and_give_no_id_twice(tmp_path: Path) -> None:
     """SIGKILL of the tree's own sequencer and of others, again and again, while logs are made, used and removed."""
     async with process_cluster(tmp_path, nodes=5, racks=1, replicate="node:3", settings=SETTINGS) as cluster:
@@ -227,6 +228,7 @@ async def test_killed_nodes_forget_nothing_and_give_no_id_twice(tmp_path: Path) 
                     assert (entry.path, entry.logs) == (path, logs)
 
 
+@pytest.mark.slow
 async def test_groups_are_made_fast_with_a_node_dead_and_a_node_paused(tmp_path: Path) -> None:
     """The dead one is the tree's own sequencer. A guard against falling behind, far above the goal: machines that run tests are busy."""
     async with process_cluster(tmp_path, nodes=5, racks=1, replicate="node:3", settings=SETTINGS) as cluster:

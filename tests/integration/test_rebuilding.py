@@ -151,6 +151,7 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
             check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
 
 
+@pytest.mark.slow
 async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tmp_path: Path) -> None:
     settings = rebuilding(rate_limit_bytes="600KiB", chunk_bytes="20KiB")
     async with (
@@ -180,6 +181,7 @@ async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tm
             check_copies(copies, log, journal.acknowledged, 3, {SHARDS[3], SHARDS[4]})
 
 
+@pytest.mark.slow
 async def test_disks_that_are_replaced_one_after_the_other_use_up_nothing(tmp_path: Path) -> None:
     """Under the same node ids. Who knows nothing of the logs yet reads them though a third node is away, and that is rebuilt as well."""
     async with process_cluster(tmp_path, replicate="node:3", racks=1, settings=rebuilding()) as cluster:

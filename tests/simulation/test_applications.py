@@ -215,6 +215,7 @@ class TestNodes:
         assert during[count * 99 // 100] < 2 * before[count * 99 // 100]
         assert during[-1] < slow / 1e6, "even the first ones go elsewhere when a store takes too long"
 
+    @pytest.mark.slow
     def test_a_node_that_comes_back_costs_logs_of_other_nodes_nothing(self, simulate: Callable[..., Any]) -> None:
         """It has heard of nobody at first; taken at its word, all others would be dead, and what they were sent in doubt."""
         logs = range(1, 9)

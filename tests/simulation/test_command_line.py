@@ -102,6 +102,7 @@ def test_a_file_that_is_no_campaign_is_not_gone_on_with(tmp_path: Path) -> None:
     assert done.stderr == f"{path} is no report of a campaign: its JSON is no object\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_interrupts_is_told_what_ended(number: signal.Signals) -> None:
     with many_seeds() as (process, workers):
@@ -125,6 +126,7 @@ def test_who_interrupts_twice_does_not_wait() -> None:
         assert until(lambda: not any(map(lives, workers)))
 
 
+@pytest.mark.slow
 def test_processes_that_run_seeds_end_with_the_one_that_is_killed() -> None:
     with many_seeds() as (process, workers):
         process.kill()
@@ -132,6 +134,7 @@ def test_processes_that_run_seeds_end_with_the_one_that_is_killed() -> None:
         assert until(lambda: not any(map(lives, workers)))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_runs_a_seed_costs_no_results(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     with many_seeds("--campaign", "--report", str(report), "--keep-going") as (process, workers):

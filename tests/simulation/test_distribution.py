@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from logdevice_py import Namespace, SimCluster
 
 NODES, COPIES = 5, 3
@@ -28,6 +30,7 @@ async def two_streams(cluster: SimCluster) -> tuple[Counter[int], list[int]]:
         return copies, [len(await client.segments(stream.log)) for stream in streams]
 
 
+@pytest.mark.slow
 def test_two_streams_of_many_segments_are_spread_evenly_over_five_nodes(simulate: Callable[..., Any]) -> None:
     copies, segments = simulate(
         two_streams, seed=1, nodes=NODES, replicate=f"node:{COPIES}", log_tree=True, virtual_seconds=3600

@@ -126,6 +126,7 @@ def test_the_faults_of_some_runs_have_effects() -> None:
     assert {"crash_process", "break_connection", "wipe"} <= set(effects)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_fault_is_the_same_run_again() -> None:
     assert run_seed(2, disabled=[0]).digest == run_seed(2, disabled=[0]).digest
 

@@ -36,6 +36,7 @@ def test_no_two_applications_share_a_log() -> None:
     assert sorted(logs) == list(range(1, LOGS + 1))
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_again() -> None:
     first, second = run_features(10), run_features(10)
     assert first.digest == second.digest

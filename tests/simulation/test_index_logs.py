@@ -19,7 +19,7 @@ SEEDS_MAX = 12
 SELDOM = frozenset({"later_floor_holds"})
 """Caught by other tests: docs/deliberate-faults.md."""
 FAULTS_OF_INDEX_LOGS = [fault.name for fault in FAULTS.values() if fault.likely == deliberate_index_log.APPLICATION]
-QUICK = ("pages_of_the_newest_state", "retired_files_collected", "tokens_given_again")
+QUICK = ("tokens_given_again",)
 """Caught by nearly every seed."""
 
 

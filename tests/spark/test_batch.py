@@ -94,6 +94,7 @@ def test_every_record_is_a_row_at_its_position_and_later_records_are_not_in_the_
     assert load(spark, cluster, "1").count() == len(payloads) + 1
 
 
+@pytest.mark.slow
 def test_the_proofs_of_the_tasks_add_up_to_the_readers_over_epochs_and_with_a_node_down(
     spark: SparkSession, cluster: RunningCluster
 ) -> None:

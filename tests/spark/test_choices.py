@@ -45,6 +45,7 @@ def test_times_that_are_approximate_begin_no_later_than_exact_ones(
     assert since | until == {(row.lsn, row.batch_offset) for row in rows}
 
 
+@pytest.mark.slow
 def test_partitions_hold_about_the_same_over_epochs_and_small_logs_are_not_cut(
     spark: SparkSession, cluster: RunningCluster
 ) -> None:

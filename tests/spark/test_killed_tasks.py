@@ -71,6 +71,7 @@ def stored(cluster: RunningCluster, *logs: int) -> Counter[str]:
     return cluster.do(work)
 
 
+@pytest.mark.slow
 def test_killed_tasks_change_nothing(spark: SparkSession, own_cluster: RunningCluster, tmp_path: Path) -> None:
     rows = fill(own_cluster)
     key = "spark.sql.execution.arrow.maxRecordsPerBatch"
