@@ -24,10 +24,10 @@ from indexlog.effects import (
 from indexlog.manifest.commands import BeginJob, Deal, DropIndex, EndJob, Forget, OutputFile, Replace, SliceEntry
 from indexlog.manifest.parts import PartKind
 from indexlog.planning import MergePlan, MergePolicy, forgettable, garbage, plan_merge
-from indexlog.records import Modification, decode_record
+from indexlog.records import Modification, readable_record
 from indexlog.stored import read_run, write_container, write_run
 from indexlog.stores import FileStore
-from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError, Status
 
 DEAL_BYTES_MAX: Final = 32_000_000
 """Payloads that are made into one container."""
@@ -113,9 +113,8 @@ class DealtRange:
         """The next record."""
         if payload == b"":
             return  # what ends a raw log
-        try:
-            record = decode_record(payload if payload is not None else b"")
-        except CorruptEntryError:
+        record = readable_record(payload)
+        if record is None:
             self.unreadable += 1
             return
         self.records += 1

@@ -19,10 +19,10 @@ from indexlog.jobs import lost_file
 from indexlog.manifest.commands import NUMBER_MAX, RAW_LOGS_MAX, lsn_field
 from indexlog.manifest.parts import Part, PartKind, RoutingGeneration
 from indexlog.manifest.state import ManifestState
-from indexlog.records import Modification, check_docid, check_index, decode_record
+from indexlog.records import Modification, check_docid, check_index, readable_record
 from indexlog.stored import PAGE_BYTES_MAX, read_run
 from indexlog.stores import FileStore
-from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.unpacking import check_complete
 
 _FORMAT: Final = 2
@@ -303,10 +303,7 @@ def _next_piece(store: FileStore, parts: list[Part], after: str | None) -> pa.Ta
 def _table_of_index(index: str, raw: RawRange) -> pa.Table:
     rows: list[tuple[str, Any]] = []
     for _, payload in raw.records:
-        try:
-            record = decode_record(payload or b"")
-        except CorruptEntryError:
-            continue
-        if record.index == index:
+        record = readable_record(payload)
+        if record is not None and record.index == index:
             rows.append((record.docid, record.change))
     return table_of(rows)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
-from typing import Final
 
-from client.read.items import GapKind
 from indexlog.index_log import IndexLog
-from indexlog.places import raw_group
 from indexlog.raw_directory import RawFileWriter, RawSurvey
-from indexlog.records import LogRecord, decode_record
-from logdevice_py.core.lsn import LSN
-from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
-
-_READ_AT_ONCE: Final = 5000
+from indexlog.records import LogRecord, readable_record
+from indexlog.whole_logs import raw_generations, whole_raw_log
+from logdevice_py.core.status import LogDeviceError, Status
 
 
 async def import_raw_files(
@@ -74,9 +69,8 @@ async def export_raw_files(log: IndexLog, make_writer: Callable[[int], RawFileWr
     report = ExportReport()
     writer: RawFileWriter | None = None
     try:
-        for number in range(log.state.generations[-1].number + 1):
-            group = await log.client.get_log_group(raw_group(log.path, number))
-            async with aclosing(_generation(log, number, list(group.logs), report)) as records:
+        async for number, raw_logs in raw_generations(log):
+            async with aclosing(_generation(log, number, raw_logs, report)) as records:
                 async for record in records:
                     now = record.change.timestamp
                     if writer is None:
@@ -94,7 +88,7 @@ async def export_raw_files(log: IndexLog, make_writer: Callable[[int], RawFileWr
 
 
 async def _generation(
-    log: IndexLog, number: int, logs: list[int], report: ExportReport
+    log: IndexLog, number: int, logs: Sequence[int], report: ExportReport
 ) -> AsyncGenerator[LogRecord, None]:
     """The modifications of a generation of raw logs, by time; not before those of the generation before."""
     earliest = report.last
@@ -121,27 +115,17 @@ async def _raw_log(
     log: IndexLog, generation: int, raw: int, earliest: int, report: ExportReport
 ) -> AsyncGenerator[LogRecord, None]:
     newest = earliest
-    async with log.client.reader(raw, until="tail") as reader:
-        while batch := await reader.read(_READ_AT_ONCE):
-            for gap in batch.gaps:
-                if gap.kind in (GapKind.DATALOSS, GapKind.TRIM):
-                    what = "lost" if gap.kind is GapKind.DATALOSS else "trimmed"
-                    text = f"raw log {raw}: {LSN(gap.lo)} to {LSN(gap.hi)} are {what}: what is left is no whole history"
-                    raise LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)
-            for lsn, payload in zip(batch.lsns, batch.payloads, strict=True):
-                for record in _readable(payload, report):
-                    floor = log.state.floors.get(record.index)
-                    if floor is not None and floor.leaves_out(generation, raw, lsn):
-                        report.dropped += 1
-                        continue
-                    newest = max(newest, record.change.timestamp)
-                    yield replace(record, change=replace(record.change, timestamp=newest))
-
-
-def _readable(payload: bytes | None, report: ExportReport) -> Iterator[LogRecord]:
-    if payload == b"":
-        return  # what ends a raw log
-    try:
-        yield decode_record(payload or b"")
-    except CorruptEntryError:
-        report.unreadable += 1
+    async with aclosing(whole_raw_log(log, raw)) as records:
+        async for lsn, payload in records:
+            if payload == b"":
+                continue  # what ends a raw log
+            record = readable_record(payload)
+            if record is None:
+                report.unreadable += 1
+                continue
+            floor = log.state.floors.get(record.index)
+            if floor is not None and floor.leaves_out(generation, raw, lsn):
+                report.dropped += 1
+                continue
+            newest = max(newest, record.change.timestamp)
+            yield replace(record, change=replace(record.change, timestamp=newest))

@@ -220,6 +220,14 @@ def decode_record(data: bytes) -> LogRecord:
         raise CorruptEntryError(f"this is no modification of a document: {str(error)[:200]}") from None
 
 
+def readable_record(payload: bytes | None) -> LogRecord | None:
+    """What the payload of a raw record holds; None: it is no modification, and whoever reads the raw log passes over it."""
+    try:
+        return decode_record(payload or b"")
+    except CorruptEntryError:
+        return None
+
+
 def peek_index(data: bytes) -> str | None:
     """Of which index a record is, without looking at the rest of it; None: it is none, as far as can be seen."""
     unpacker = msgpack.Unpacker(max_buffer_size=RECORD_BYTES_MAX)

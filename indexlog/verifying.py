@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from client.read.items import GapKind
 from indexlog.columns import table_of
 from indexlog.index_log import IndexLog
 from indexlog.local_store import LocalStore
-from indexlog.places import raw_group
-from indexlog.records import LogRecord, Modification, decode_record
+from indexlog.records import Modification, readable_record
 from indexlog.sorting import ExternalSorter, by_index, key_of
 from indexlog.stores import FileStore
-from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
+from indexlog.whole_logs import raw_generations, whole_raw_log
 
-_READ_AT_ONCE: Final = 5000
 FOLD_BYTES: Final = 8_000_000
 """Payloads of raw records that are folded at a time."""
 Rows = Iterator[tuple[str, bytes | None, int]]
@@ -53,9 +50,8 @@ async def verify(
     with tempfile.TemporaryDirectory(dir=directory, prefix="ldindex-verify-") as name:
         store = LocalStore(Path(name))
         with closing(_WrittenDocuments(log, store, wanted)) as written:
-            for number in range(log.state.generations[-1].number + 1):
-                group = await log.client.get_log_group(raw_group(log.path, number))
-                for raw in group.logs:
+            async for number, raw_logs in raw_generations(log):
+                for raw in raw_logs:
                     await written.fold(number, raw)
             expected = _Groups(by_index(written.sorter.tables()))
             for index in sorted(written.seen | (wanted or set(log.state.indexes))):
@@ -83,20 +79,15 @@ class _WrittenDocuments:
 
     async def fold(self, generation: int, raw: int) -> None:
         """The records of a raw log, newer than all before."""
-        async with self._log.client.reader(raw, until="tail") as reader:
-            while batch := await reader.read(_READ_AT_ONCE):
-                for gap in batch.gaps:
-                    if gap.kind in (GapKind.DATALOSS, GapKind.TRIM):
-                        text = f"raw log {raw} is not whole: {gap}"
-                        raise LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)
-                for lsn, payload in zip(batch.lsns, batch.payloads, strict=True):
-                    self._add(generation, raw, lsn, payload)
-                    if self._size > FOLD_BYTES:
-                        await self._end_run()
+        async with aclosing(whole_raw_log(self._log, raw)) as records:
+            async for lsn, payload in records:
+                self._add(generation, raw, lsn, payload)
+                if self._size > FOLD_BYTES:
+                    await self._end_run()
         await self._end_run()
 
     def _add(self, generation: int, raw: int, lsn: int, payload: bytes | None) -> None:
-        record = _decoded(payload)
+        record = readable_record(payload)
         if record is None or (self._wanted is not None and record.index not in self._wanted):
             return
         floor = self._log.state.floors.get(record.index)
@@ -123,13 +114,6 @@ class _Groups:
         while self._head is not None and self._head[0] == index:
             yield from self._head[1]
             self._head = next(self._stream, None)
-
-
-def _decoded(payload: bytes | None) -> LogRecord | None:
-    try:
-        return decode_record(payload or b"")
-    except CorruptEntryError:
-        return None
 
 
 def _compare(pages: ExternalSorter, expected: _Groups, index: str) -> str:

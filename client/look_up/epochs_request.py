@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 
-from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, enough
+from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, SurveyRequest, enough
 from logdevice_py.core.epoch_summary import EpochSummary, decode_rows
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, Epoch, Lsn
@@ -29,10 +29,10 @@ class KnownEpochs:
     """The greatest that a shard told."""
 
 
-class EpochsRequest:
+class EpochsRequest(SurveyRequest):
     """One question to the shards of a log. What the last recovery of an epoch decided counts: an f-majority of answers includes a shard that knows of it."""
 
-    __slots__ = ("_done", "_first", "_last", "_log", "_parts", "_rows", "_survey")
+    __slots__ = ("_done", "_first", "_last", "_log", "_parts", "_rows")
 
     def __init__(
         self,
@@ -65,18 +65,6 @@ class EpochsRequest:
         self._survey = ShardSurvey(
             context, parts.present, EpochsListed, self._ask, self._suffices, until, self._on_answers
         )
-
-    def start(self, now: Micros) -> None:
-        """Ask."""
-        self._survey.start(now)
-
-    def explain(self, now: Micros) -> str:
-        """Why it is not known."""
-        return self._survey.explain(now)
-
-    def cancel(self) -> None:
-        """Nobody wants to know any more."""
-        self._survey.cancel()
 
     def _ask(self, shard: ShardId, request_id: int) -> ListEpochs:
         return ListEpochs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 
-from client.look_up.survey import LogParts, ShardSurvey, SurveyContext
+from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, SurveyRequest
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, LSN_INVALID, Lsn
 from logdevice_py.core.units import Micros
@@ -21,10 +21,10 @@ class ReleaseSource(enum.Enum):
     ANY = "any"  # the first shard that knows of anything
 
 
-class ReleaseRequest:
+class ReleaseRequest(SurveyRequest):
     """One question to the shards of a log. An f-majority has a shard of every copyset, and so knows each release that all shards of a copyset know."""
 
-    __slots__ = ("_done", "_log", "_parts", "_source", "_survey")
+    __slots__ = ("_done", "_log", "_parts", "_source")
 
     def __init__(
         self,
@@ -51,18 +51,6 @@ class ReleaseRequest:
         self._survey = ShardSurvey(
             context, parts.present, EpochsListed, self._ask, self._suffices, until, self._on_answers
         )
-
-    def start(self, now: Micros) -> None:
-        """Ask."""
-        self._survey.start(now)
-
-    def explain(self, now: Micros) -> str:
-        """Why it is not known."""
-        return self._survey.explain(now)
-
-    def cancel(self) -> None:
-        """Nobody wants to know any more."""
-        self._survey.cancel()
 
     def _ask(self, shard: ShardId, request_id: int) -> ListEpochs:
         # no epoch is wanted: what shards say of themselves is

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from client.look_up.survey import LogParts, ShardSurvey, SurveyContext
+from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, SurveyRequest
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import DataSize, DataSized
 
 
-class SizeRequest:
+class SizeRequest(SurveyRequest):
     """One question. For shards that do not answer, the mean of those that do is taken."""
 
-    __slots__ = ("_done", "_first", "_last", "_log", "_parts", "_survey")
+    __slots__ = ("_done", "_first", "_last", "_log", "_parts")
 
     def __init__(
         self,
@@ -42,20 +42,8 @@ class SizeRequest:
             grace_us=context.settings.unanswered_us,
         )
 
-    def start(self, now: Micros) -> None:
-        """Ask."""
-        self._survey.start(now)
-
     def _ask(self, shard: ShardId, request_id: int) -> DataSize:
         return DataSize(request_id=request_id, shard=shard, log=self._log, first=self._first, last=self._last)
-
-    def explain(self, now: Micros) -> str:
-        """Why it is not known."""
-        return self._survey.explain(now)
-
-    def cancel(self) -> None:
-        """Nobody wants to know any more."""
-        self._survey.cancel()
 
     def _on_answers(self, answers: Mapping[ShardId, DataSized], suffice: bool, now: Micros) -> None:
         if not suffice:

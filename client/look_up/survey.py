@@ -255,3 +255,23 @@ class ShardSurvey:
 
 def _ignore(answers: Mapping[ShardId, Any], suffice: bool, now: Micros) -> None:
     """It was told already."""
+
+
+class SurveyRequest:
+    """A look-up that is one survey."""
+
+    __slots__ = ("_survey",)
+
+    _survey: ShardSurvey
+
+    def start(self, now: Micros) -> None:
+        """Ask."""
+        self._survey.start(now)
+
+    def explain(self, now: Micros) -> str:
+        """Why it is not known."""
+        return self._survey.explain(now)
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._survey.cancel()

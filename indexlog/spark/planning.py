@@ -15,12 +15,12 @@ from indexlog.columns import SCHEMA, between, merged_runs, rows_of, size_of, tab
 from indexlog.effects import ConfirmView, DoWork, FindTails, RawRange, ReadRange, Steps, View
 from indexlog.manifest.parts import Part
 from indexlog.manifest.state import ManifestState
-from indexlog.records import Modification, decode_record
+from indexlog.records import Modification, readable_record
 from indexlog.spark.options import IndexOptions
 from indexlog.stored import last_docids, read_run
 from indexlog.stores import FileStore
 from logdevice_py.core.lsn import LSN_OLDEST
-from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError, Status
 
 READ_BYTES: Final = 5_000_000
 """Of a raw log at a time."""
@@ -82,7 +82,6 @@ def plan_read(view: View, store: FileStore, options: IndexOptions) -> Steps[list
 def _read_tail(state: ManifestState, options: IndexOptions, rows: Rows) -> Steps[None]:
     """All that is not dealt, by index."""
     generations, dealt = state.readable(), dict(state.dealt)
-    floors = {index: floor.lsns for index, floor in state.floors.items()}
     tails: Mapping[int, int] = yield FindTails([log for each in generations if each.ends is None for log in each.logs])
     size = 0
     for each in generations:
@@ -92,29 +91,18 @@ def _read_tail(state: ManifestState, options: IndexOptions, rows: Rows) -> Steps
                 raw: RawRange = yield ReadRange(log, start, end, READ_BYTES)
                 for lsn, payload in raw.records:
                     size += len(payload or b"")
-                    _add(rows, lsn, payload, log, floors, options)
+                    record = readable_record(payload)
+                    if record is None or not options.wants(record.index):
+                        continue
+                    floor = state.floors.get(record.index)
+                    if floor is None or not floor.leaves_out(each.number, log, lsn):
+                        rows.setdefault(record.index, []).append((record.docid, record.change))
                 if size > options.tail_bytes_max:
                     raise refusal(
                         f"more than {options.tail_bytes_max} bytes of raw logs are not dealt: deal first (ldindex deal), "
                         "give a greater tailBytesMax, or set liveTail to false to read only what is dealt"
                     )
                 start = raw.until + 1
-
-
-def _add(
-    rows: Rows,
-    lsn: int,
-    payload: bytes | None,
-    log: int,
-    floors: Mapping[str, Mapping[int, int]],
-    options: IndexOptions,
-) -> None:
-    try:
-        record = decode_record(payload or b"")
-    except CorruptEntryError:
-        return
-    if options.wants(record.index) and lsn > floors.get(record.index, {}).get(log, 0):
-        rows.setdefault(record.index, []).append((record.docid, record.change))
 
 
 def _cutting(store: FileStore, parts: Sequence[Part], count: int) -> Callable[[], list[str]]:

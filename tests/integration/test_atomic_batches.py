@@ -17,7 +17,10 @@ from tests.simulation.atomic_batches import CHAIN, SHARED, ProcessesAsCluster, a
 @pytest.mark.parametrize("batching", [True, False])
 async def test_batches_stay_whole_while_sequencers_are_killed(tmp_path: Path, batching: bool) -> None:
     attributes = {"sequencer_batching": batching}
-    async with process_cluster(tmp_path, logs=max(SHARED, CHAIN), attributes=attributes) as cluster, Client(cluster.file) as client:
+    async with (
+        process_cluster(tmp_path, logs=max(SHARED, CHAIN), attributes=attributes) as cluster,
+        Client(cluster.file) as client,
+    ):
         application = asyncio.create_task(atomic_batches(ProcessesAsCluster(cluster.file, random.Random(3))))  # type: ignore[arg-type]
         kills = 0
         for log in (SHARED, CHAIN) * 3:

@@ -11,12 +11,12 @@ import pytest
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import ShardId
-from logdevice_py.placement.acknowledgement import fewest_acknowledgements, refused_acknowledgement
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains, FMajority
 from logdevice_py.placement.policies import RegionAware
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
+from tests.property.acknowledgement import fewest_acknowledgements, refused_acknowledgement
 from tests.property.every_cluster import built, check_all, partitions, properties, shapes
 
 
