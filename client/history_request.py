@@ -24,7 +24,7 @@ HistoryKnown = Callable[[tuple[EpochInterval, ...], Micros, Epoch], None]
 
 
 class HistorySession(Protocol):
-    """The session that a request is part of."""
+    """What reading a history takes of a client."""
 
     links: Links
     timers: TimerQueue
@@ -37,17 +37,15 @@ class HistorySession(Protocol):
     def config(self) -> ClusterConfig:
         """The newest cluster file."""
 
-    def remove_history(self, request: HistoryRequest) -> None:
-        """It was answered, or nobody waits."""
-
 
 class HistoryRequest:
     """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
 
-    __slots__ = ("_done", "_log", "_reader", "_session")
+    __slots__ = ("_done", "_log", "_open", "_reader", "_session")
 
-    def __init__(self, session: HistorySession, log: LogId, done: HistoryKnown) -> None:
+    def __init__(self, session: HistorySession, log: LogId, done: HistoryKnown, open_: OpenHistories) -> None:
         self._session = session
+        self._open = open_
         self._log = log
         self._done = done
         self._reader: MetadataHistoryReader | None = None
@@ -69,7 +67,7 @@ class HistoryRequest:
 
     def _known(self, reader: MetadataHistoryReader, now: Micros) -> None:
         self._reader = None
-        self._session.remove_history(self)
+        self._open.remove(self)
         hidden = reader.unreadable_from
         self._session.metadata_repair.note(self._log, found=bool(reader.history))
         if not reader.authoritative:
@@ -93,9 +91,39 @@ class HistoryRequest:
     def cancel(self) -> None:
         """Harmless when it was answered."""
         self._stop()
-        self._session.remove_history(self)
+        self._open.remove(self)
 
     def _stop(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
+
+
+class OpenHistories:
+    """The histories that somebody waits for."""
+
+    def __init__(self, session: HistorySession) -> None:
+        self._session = session
+        self._requests: list[HistoryRequest] = []
+
+    def read(self, log: LogId, now: Micros, done: HistoryKnown) -> HistoryRequest:
+        """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written, or none can
+        be read."""
+        request = HistoryRequest(self._session, log, done, self)
+        self._requests.append(request)
+        request.start(now)
+        return request
+
+    def on_config(self, now: Micros) -> None:
+        """The cluster file is another one."""
+        for request in list(self._requests):
+            request.on_config(now)
+
+    def unanswered(self, log: LogId) -> list[ShardId]:
+        """The shards that have not said which nodesets a log has, of those that are asked."""
+        return sorted({shard for request in self._requests if request.log == log for shard in request.unanswered()})
+
+    def remove(self, request: HistoryRequest) -> None:
+        """It was answered, or nobody waits for it; harmless when that is known."""
+        if request in self._requests:
+            self._requests.remove(request)

@@ -78,7 +78,7 @@ class LogQuestions(ClientOperations):
             LogDeviceError: AGAIN or another retriable status when the log could not say in time.
         """
         future = self.future()
-        self.session.tail_lsn(await self.known_log(log), future, self.now(), timeout_argument(timeout))
+        self.session.sequencers.tail_lsn(await self.known_log(log), future, self.now(), timeout_argument(timeout))
         tail = await self._answer(future)
         assert isinstance(tail, LSN)
         return tail
@@ -90,7 +90,7 @@ class LogQuestions(ClientOperations):
             LogDeviceError: as `tail_lsn`.
         """
         future = self.future()
-        self.session.tail_record(await self.known_log(log), future, self.now(), timeout_argument(timeout))
+        self.session.sequencers.tail_record(await self.known_log(log), future, self.now(), timeout_argument(timeout))
         tail = await self._answer(future)
         assert isinstance(tail, LogTail)
         return tail
@@ -132,7 +132,7 @@ class LogQuestions(ClientOperations):
             LogDeviceError: a retriable status when no sequencer could be asked in time.
         """
         future = self.future()
-        self.session.sequencer(await self.known_log(log), future, self.now(), timeout_argument(timeout))
+        self.session.sequencers.state(await self.known_log(log), future, self.now(), timeout_argument(timeout))
         state = await self._answer(future)
         assert isinstance(state, SequencerState)
         return state
@@ -261,7 +261,7 @@ class LogQuestions(ClientOperations):
         log_id, until = await self.known_log(log), self.now() + self._timeout_us(timeout)
         first_lsn, most = lsn_argument("start", start), None if limit is None else count_argument("limit", limit)
         future = self.future()
-        self.session.log_end(log_id, future, self.now(), timeout_argument(timeout))
+        self.session.sequencers.log_end(log_id, future, self.now(), timeout_argument(timeout))
         end = await self._answer(future)
         assert isinstance(end, EpochInProgress)
         found: list[LogSegment] = []
@@ -444,7 +444,7 @@ class LogQuestions(ClientOperations):
             if not future.done():
                 future.set_result((history, certain))
 
-        request = self.session.read_history(log, self.now(), known)
+        request = self.session.histories.read(log, self.now(), known)
         try:
             async with asyncio.timeout(left / 1e6):
                 found: tuple[tuple[EpochInterval, ...], Epoch] = await self._answer(future)

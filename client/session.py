@@ -15,22 +15,20 @@ from client.append.append_request import AppendRequests
 from client.append.many import check_atomic
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
-from client.append.seq_state_request import NoAnswer, SeqStateRequests
+from client.append.seq_state_request import SeqStateRequests
+from client.append.sequencer_questions import SequencerQuestions
 from client.guards import AppendGuard
-from client.history_request import HistoryKnown, HistoryRequest
+from client.history_request import OpenHistories
 from client.inquiries import Inquiries
 from client.known_cluster import KnownCluster
 from client.links import Links
-from client.look_up.answers import LogTail
 from client.look_up.requests import LookUps
-from client.look_up.segments import EpochInProgress
 from client.look_up.survey import SurveyContext
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
 from client.read.open_streams import OpenStreams
 from client.read.settings import ReadSettings
-from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
 from client.write.context import StreamContext
@@ -39,24 +37,20 @@ from client.write.open_writers import OpenWriters
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
-from logdevice_py.core.epoch_summary import EpochCounts
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
-from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
+from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
-from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
     Appended,
     ClusterState,
     NodeState,
-    SeqState,
-    SeqStateFlags,
 )
 from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import handlers_of, handles
 
-_TAIL = int(SeqStateFlags.TAIL)
 TurnHandler = Callable[[Micros], bool]
 """Looks at what the session brought in a turn; returns whether the session has something to do again."""
 
@@ -96,7 +90,9 @@ class ClientSession:
         self.questions = SeqStateRequests(
             self.routes, self.links, timers, rng, self.requests, self.settings, self.inquiries
         )
+        self.sequencers = SequencerQuestions(self.questions, self.routes, self.settings)
         self.metadata_repair = MetadataRepair(self.questions, self.settings)
+        self.histories = OpenHistories(self)
         self.appends = AppendRequests(
             self.routes,
             self.links,
@@ -110,7 +106,6 @@ class ClientSession:
         self.writers = OpenWriters()
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
         self.streams = OpenStreams(self._wake_log, timers, read_settings or ReadSettings())
-        self._histories: list[HistoryRequest] = []
         self._turn_handlers: dict[TurnHandler, None] = {}
         """Of this turn."""
         self._routes: Final = handlers_of(self, self.requests, self.streams)
@@ -128,8 +123,7 @@ class ClientSession:
             self.routes.set_config(config)
             self.writers.on_config(now)
             self.streams.on_config(config, now)
-            for request in list(self._histories):
-                request.on_config(now)
+            self.histories.on_config(now)
             self.view.tell(now)
 
     # Events of the shell
@@ -234,23 +228,6 @@ class ClientSession:
             deadline=deadline,
         )
 
-    def read_history(self, log: LogId, now: Micros, done: HistoryKnown) -> HistoryRequest:
-        """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written, or none can
-        be read."""
-        request = HistoryRequest(self, log, done)
-        self._histories.append(request)
-        request.start(now)
-        return request
-
-    def unanswered_histories(self, log: LogId) -> list[ShardId]:
-        """The shards that have not said which nodesets a log has, of those that are asked."""
-        return sorted({shard for request in self._histories if request.log == log for shard in request.unanswered()})
-
-    def remove_history(self, request: HistoryRequest) -> None:
-        """It was answered, or nobody waits for it."""
-        if request in self._histories:
-            self._histories.remove(request)
-
     # Operations
 
     def append(
@@ -312,47 +289,6 @@ class ClientSession:
     def _no_log(self, log: LogId) -> LogDeviceError:
         status = Status.NOTFOUND if self.routes.config.is_absent(log) else Status.AGAIN
         return LogDeviceError(status, f"there is no log {log}, as far as this client knows")
-
-    def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""
-        self._ask(log, promise, now, timeout_us, "tail", lambda answer, node: LSN(answer.last_released), flags=_TAIL)
-
-    def tail_record(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """Where the log ends, `LogTail`."""
-        self._ask(log, promise, now, timeout_us, "tail", _tail_of, flags=_TAIL)
-
-    def log_end(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """Where the log ends, and what the epoch in progress holds, `EpochInProgress`."""
-        self._ask(log, promise, now, timeout_us, "tail", _end_of, flags=_TAIL)
-
-    def sequencer(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """Who sequences the log and how far it is, `SequencerState`; activates the log when nobody sequences it."""
-        self._ask(log, promise, now, timeout_us, "sequencer", _state_of)
-
-    def _ask(
-        self,
-        log: LogId,
-        promise: Promise,
-        now: Micros,
-        timeout_us: int | None,
-        what: str,
-        value_of: Callable[[SeqState, NodeId], Any],
-        *,
-        flags: int = 0,
-    ) -> None:
-        """The promise gets `value_of` the answer and the node that gave it, or an error that names what was asked for."""
-        timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
-
-        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
-            if isinstance(answer, NoAnswer):
-                text = f"{what} of log {log}: {answer.why}"
-                break_(promise, LogDeviceError(answer.status, text, maybe_applied=False))
-            else:
-                keep(promise, value_of(answer, request.node))
-
-        request = self.questions.ask(
-            log, now, answered, flags=flags, min_epoch=self.routes.epoch(log), deadline=now + timeout
-        )
 
     def trim(
         self, log: LogId, lsn: int, shards: list[ShardId], promise: Promise, now: Micros, timeout_us: int | None = None
@@ -418,24 +354,3 @@ class ClientSession:
     def alive_nodes(self) -> list[NodeId]:
         """Nodes of which a node said that they take part, or all while none has said anything."""
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
-
-
-def _end_of(answer: SeqState, node: NodeId) -> EpochInProgress:
-    try:
-        counts = EpochCounts.decode(answer.counts) if answer.counts else None
-    except CorruptEntryError:
-        counts = None
-    return EpochInProgress(answer.epoch, answer.last_released, answer.tail_timestamp, counts)
-
-
-def _tail_of(answer: SeqState, node: NodeId) -> LogTail:
-    known = answer.tail_lsn > 0
-    return LogTail(
-        LSN(answer.last_released),
-        LSN(answer.tail_lsn) if known else None,
-        answer.tail_timestamp if known else None,
-    )
-
-
-def _state_of(answer: SeqState, node: NodeId) -> SequencerState:
-    return SequencerState(node, answer.epoch, LSN(answer.last_released), LSN(answer.next_lsn))

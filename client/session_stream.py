@@ -68,7 +68,7 @@ class SessionStream:
     def _request_history(self, now: Micros) -> None:
         if self._history is not None:
             self._history.cancel()
-        self._history = self._session.read_history(self.stream.log, now, self.stream.on_history)
+        self._history = self._session.histories.read(self.stream.log, now, self.stream.on_history)
 
     def _explain_history(self) -> str:
         return "the metadata log" if self._history is None else self._history.waiting_for()

@@ -32,7 +32,7 @@ def reader_waits_rows(session: ClientSession, name: str, constraints: Constraint
         if stream.state is ReadStreamState.LOOKING_UP and constraints.log_id in (None, stream.log):
             by_log[stream.log].append(stream)
     for log, streams in by_log.items():
-        unanswered = session.unanswered_histories(log)
+        unanswered = session.histories.unanswered(log)
         yield WaitsRow(
             kind=WaitKind.READ.name,
             log_id=log,

@@ -220,7 +220,7 @@ class LogReplica(Generic[S]):
         if self.stage is ReplicaStage.CLOSED:
             return
         self.stage = ReplicaStage.LOOKING
-        self.session.tail_lsn(self._rules.snapshots, _Outcome(self, self._on_snapshot_tail), now)
+        self.session.sequencers.tail_lsn(self._rules.snapshots, _Outcome(self, self._on_snapshot_tail), now)
 
     def _on_snapshot_tail(self, tail: LSN | BaseException, now: Micros) -> None:
         if self.stage is not ReplicaStage.LOOKING:
@@ -340,7 +340,7 @@ class LogReplica(Generic[S]):
 
     def _end_of_snapshots(self, now: Micros) -> None:
         self.stage = ReplicaStage.WEIGHING
-        self.session.tail_lsn(self._rules.commands, _Outcome(self, self._on_tail_of_commands), now)
+        self.session.sequencers.tail_lsn(self._rules.commands, _Outcome(self, self._on_tail_of_commands), now)
 
     def _on_tail_of_commands(self, tail: LSN | BaseException, now: Micros) -> None:
         if self.stage is not ReplicaStage.WEIGHING:
@@ -391,7 +391,9 @@ class LogReplica(Generic[S]):
         return now - self._stood[2] >= _STALL_US
 
     def _ask_tail(self, now: Micros) -> None:
-        self.session.tail_lsn(self._rules.commands, _Outcome(self, lambda tail, at: self._on_tail(tail, now, at)), now)
+        self.session.sequencers.tail_lsn(
+            self._rules.commands, _Outcome(self, lambda tail, at: self._on_tail(tail, now, at)), now
+        )
 
     def _on_tail(self, tail: LSN | BaseException, asked: Micros, now: Micros) -> None:
         stream = self._stream
@@ -424,7 +426,7 @@ class LogReplica(Generic[S]):
                 self._awaited.append((Lsn(tail), now, done))
                 self._tell_awaited(at)
 
-        self.session.tail_lsn(self._rules.commands, _Outcome(self, told), now, timeout_us)
+        self.session.sequencers.tail_lsn(self._rules.commands, _Outcome(self, told), now, timeout_us)
 
     def _tell_awaited(self, now: Micros) -> None:
         stream = self._stream

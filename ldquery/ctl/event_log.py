@@ -116,7 +116,7 @@ async def generation_of(client: Client, shard: ShardId) -> Generation:
         if not future.done():
             future.set_result(max((interval.generation(shard) or 0 for interval in history), default=0))
 
-    request = client.session.read_history(EVENT_LOG_DELTAS, client.now(), known)
+    request = client.session.histories.read(EVENT_LOG_DELTAS, client.now(), known)
     client.wake()
     try:
         return Generation(await future)

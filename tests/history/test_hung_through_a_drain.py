@@ -79,7 +79,7 @@ def play_while_idle_logs_are_left_alone() -> None:
     assert old_id is not None
     stage = Stage(nodes=NODES, replicate="node:2", extra=REBUILDS, only_sequencing=[old_id])
     old, client = stage.node(old_id), stage.client()
-    client.event(lambda now: client.session.tail_lsn(LOG, SimPromise(lambda done: None), now))
+    client.event(lambda now: client.session.sequencers.tail_lsn(LOG, SimPromise(lambda done: None), now))
     # from the moment at which it has the epoch: no shard has heard of the log as yet
     while not is_active(old):
         stage.run(20)

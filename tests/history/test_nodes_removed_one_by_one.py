@@ -82,7 +82,7 @@ def play_drained() -> None:
     late = REBUILDS.replace("[settings.sequencer]", '[settings.sequencer]\nidle_logs_delay_us = "10s"')
     stage = Stage(nodes=NODES, replicate="node:3", extra=late)
     client = stage.client()
-    client.event(lambda now: client.session.tail_lsn(LOG, SimPromise(lambda done: None), now))
+    client.event(lambda now: client.session.sequencers.tail_lsn(LOG, SimPromise(lambda done: None), now))
     while not any(map(is_active, stage.others())):
         stage.run(20)
     client.process.kill(machine=True)

@@ -23,7 +23,7 @@ def _ask_tail(stage: Stage, client: SimClient) -> int | None:
     answers: list[SimPromise] = []
 
     def ask(now: Micros) -> None:
-        client.session.tail_lsn(LOG, SimPromise(answers.append), now)
+        client.session.sequencers.tail_lsn(LOG, SimPromise(answers.append), now)
 
     client.event(ask)
     stage.run_until("an answer, or none in time", lambda: bool(answers))

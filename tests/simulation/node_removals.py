@@ -137,7 +137,7 @@ class NodeRemovals:
     def _give_first_epoch(self, log: LogId) -> None:
         """A client asks for the tail of a log that nobody uses; client and sequencer die as soon as the log has its first epoch."""
         client, until = self._cluster.client(), self._cluster.scheduler.now + _FIRST_EPOCH_US
-        client.event(lambda now: client.session.tail_lsn(log, SimPromise(lambda promise: None), now))
+        client.event(lambda now: client.session.sequencers.tail_lsn(log, SimPromise(lambda promise: None), now))
         self._apps.operated["first_epoch_alone"] += 1
         self._await_first_epoch(log, client, until)
 

@@ -62,7 +62,7 @@ class Trimmer(Application):
             if promise.error is None:
                 self.run.trims += 1
 
-        self.client.session.read_history(log, now, shards)
+        self.client.session.histories.read(log, now, shards)
 
     def floors(self, log: LogId) -> int:
         """Up to here everything is released: no more than a part of that is trimmed."""

@@ -110,7 +110,7 @@ class TailAsker(Application):
                     reader, _ = self.run.reader(self.client, log, first, until, name, **self.reading())
                     self.client.later(reader.start)
 
-        self.client.session.tail_lsn(log, SimPromise(done), now)
+        self.client.session.sequencers.tail_lsn(log, SimPromise(done), now)
 
 
 def tailing(apps: list[Application]) -> list[tuple[TailReader, Any]]:

@@ -360,7 +360,7 @@ class _Run:
                     errors.append(str(promise.error))
                     cluster.scheduler.after(SECOND // 10, lambda: client.event(ask))
 
-            client.session.tail_lsn(log, SimPromise(done), now)
+            client.session.sequencers.tail_lsn(log, SimPromise(done), now)
 
         client.event(ask)
         self._wait("the tail", lambda: bool(tails), lambda: f"{errors[-1:]}")

@@ -201,7 +201,7 @@ class StoryStage:
         """Ask for the tail of the log."""
         call = StoryCall(self, client, "tail")
         self.say(client, f"asks for the tail of log {LOG}")
-        client.event(lambda now: client.session.tail_lsn(LOG, SimPromise(call.done), now))
+        client.event(lambda now: client.session.sequencers.tail_lsn(LOG, SimPromise(call.done), now))
         return call
 
     def append(self, client: SimClient, text: str) -> StoryAppend:

@@ -27,7 +27,7 @@ def append(bench: Bench) -> FakePromise:
 
 def tail(bench: Bench) -> FakePromise:
     promise = FakePromise()
-    bench.session.tail_lsn(LOG, promise, bench.now, TIME)
+    bench.session.sequencers.tail_lsn(LOG, promise, bench.now, TIME)
     return promise
 
 

@@ -42,7 +42,7 @@ class Asking:
         self.bench = Bench(6)
         self.bench.session.set_config(self.config(2, [0, 1, 2]), self.bench.now)
         self.answers: list[tuple[EpochInterval, ...]] = []
-        self.request = self.bench.session.read_history(
+        self.request = self.bench.session.histories.read(
             LOG, self.bench.now, lambda history, now, certain: self.answers.append(history)
         )
 
@@ -83,10 +83,10 @@ def test_when_it_cannot_be_read_for_certain_the_sequencer_is_asked_to_store_it_a
     [question] = read_from_shards_that_lost_data(bench)
     assert (question.log, question.flags) == (LOG, SeqStateFlags.STORE_METADATA)
     bench.answer(NodeId(bench.sent[-1][0]), seq_state(question))
-    bench.session.read_history(LOG, bench.now, lambda history, now, certain: None)
+    bench.session.histories.read(LOG, bench.now, lambda history, now, certain: None)
     assert read_from_shards_that_lost_data(bench) == []
     bench.pass_time(10_000_000)
-    bench.session.read_history(LOG, bench.now, lambda history, now, certain: None)
+    bench.session.histories.read(LOG, bench.now, lambda history, now, certain: None)
     assert len(read_from_shards_that_lost_data(bench)) == 1
 
 

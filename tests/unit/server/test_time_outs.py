@@ -31,7 +31,7 @@ def append(cluster: Cluster, log: LogId = LOG) -> LogDeviceError:
 
 
 def tail(cluster: Cluster) -> LogDeviceError:
-    return outcome(cluster, lambda promise, now: cluster.client.session.tail_lsn(LOG, promise, now, TIME))
+    return outcome(cluster, lambda promise, now: cluster.client.session.sequencers.tail_lsn(LOG, promise, now, TIME))
 
 
 def a_paused_storage_node() -> tuple[LogDeviceError, list[str]]:

@@ -542,7 +542,7 @@ class TestIsolation:
     def test_a_question_that_it_refuses_goes_to_another_node(self) -> None:
         bench, cut_off = self._cut_off()
         promise = FakePromise()
-        bench.session.tail_lsn(LOG, promise, bench.now)
+        bench.session.sequencers.tail_lsn(LOG, promise, bench.now)
         node, question = bench.one(GetSeqState)
         assert node == cut_off
         bench.answer(node, seq_state(question, Status.ISOLATED))
@@ -565,7 +565,7 @@ class TestIsolation:
     def test_its_silence_makes_the_client_look_further(self, asks: bool) -> None:
         bench, cut_off = self._cut_off()
         if asks:
-            bench.session.tail_lsn(LOG, FakePromise(), bench.now)
+            bench.session.sequencers.tail_lsn(LOG, FakePromise(), bench.now)
         else:
             append(bench)
         bench.turn()
@@ -644,7 +644,7 @@ class TestTail:
         node, message = bench.one()
         bench.answer(node, appended(message, lsn=compose_lsn(6, 1)))
         promise = FakePromise()
-        bench.session.tail_lsn(LOG, promise, bench.now)
+        bench.session.sequencers.tail_lsn(LOG, promise, bench.now)
         node, question = bench.one(GetSeqState)
         assert question.min_epoch == 6
         bench.answer(node, seq_state(question, epoch=6, released=compose_lsn(6, 1)))
@@ -653,7 +653,7 @@ class TestTail:
     def test_it_is_asked_again_until_the_sequencer_knows(self) -> None:
         bench = Bench()
         promise = FakePromise()
-        bench.session.tail_lsn(LOG, promise, bench.now)
+        bench.session.sequencers.tail_lsn(LOG, promise, bench.now)
         node, question = bench.one(GetSeqState)
         bench.answer(node, seq_state(question, Status.AGAIN))
         bench.pass_time(10_000)
@@ -664,7 +664,7 @@ class TestTail:
     def test_it_fails_with_the_last_answer_when_the_time_is_up(self) -> None:
         bench = Bench()
         promise = FakePromise()
-        bench.session.tail_lsn(LOG, promise, bench.now, 100_000)
+        bench.session.sequencers.tail_lsn(LOG, promise, bench.now, 100_000)
         while not promise.done():
             for node, question in bench.taken(GetSeqState):
                 bench.answer(node, seq_state(question, Status.AGAIN))

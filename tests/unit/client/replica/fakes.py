@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from client.append.sequencer_questions import SequencerQuestions
 from client.links import Links
 from client.read.items import DataLoss, Gap, GapKind, Record
 from client.read.read_set import ReadRequest
@@ -107,6 +108,16 @@ class MemoryReceipt:
         self.lsn = LSN(lsn)
 
 
+class MemorySequencers(SequencerQuestions):
+    """Sequencers that know the ends of `MemoryLogs`."""
+
+    logs: MemoryLogs
+
+    def tail_lsn(self, log: LogId, promise: Any, now: Micros, timeout_us: int | None = None) -> None:
+        """At once."""
+        promise.set_result(LSN(self.logs[log].tail))
+
+
 class MemorySession(ClientSession):
     """A session of which operations touch `MemoryLogs` only."""
 
@@ -117,10 +128,6 @@ class MemorySession(ClientSession):
     ) -> Any:
         """What becomes of it the test may decide."""
         self.logs.on_append(log, payload, promise)
-
-    def tail_lsn(self, log: LogId, promise: Any, now: Micros, timeout_us: int | None = None) -> None:
-        """At once."""
-        promise.set_result(LSN(self.logs[log].tail))
 
     def trim(self, log: LogId, lsn: int, shards: Any, promise: Any, now: Micros, timeout_us: int | None = None) -> None:
         """At once, unless the test holds trims back."""
@@ -167,6 +174,8 @@ class MemoryLogs:
         """A further one, which begins to read."""
         session = MemorySession(config, TimerQueue(), random.Random(len(self.replicas)), links=Links())
         session.logs = self
+        session.sequencers = sequencers = MemorySequencers(session.questions, session.routes, session.settings)
+        sequencers.logs = self
         made = CommandReplica(session, REGISTERS, COMMANDS, SNAPSHOTS, lambda now: None, snapshot_every=snapshot_every)
         self.replicas.append(made)
         made.start(self.now)

@@ -458,7 +458,9 @@ class TestConfirmations:
     def test_the_end_that_nobody_tells_is_an_error(self, logs: MemoryLogs, monkeypatch: pytest.MonkeyPatch) -> None:
         replica = logs.replica()
         failure = LogDeviceError(Status.NOSEQUENCER, "")
-        monkeypatch.setattr(replica.session, "tail_lsn", lambda log, promise, *rest: promise.set_exception(failure))
+        monkeypatch.setattr(
+            replica.session.sequencers, "tail_lsn", lambda log, promise, *rest: promise.set_exception(failure)
+        )
         told: list[BaseException | None] = []
         replica.confirm(lambda error, at: told.append(error), logs.now, SECOND)
         logs.run()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from client.append.sequencer_questions import SequencerQuestions
 from client.read.items import DataLoss, Gap, GapKind, Record
 from client.read.read_set import ReadRequest
 from client.replica import log_replica
@@ -107,7 +108,7 @@ class Bench:
         session = type(self.replica.session)
         monkeypatch.setattr(session, "trim", lambda _, log, lsn, *rest: self.trims.append((log, int(lsn))))
         monkeypatch.setattr(session, "append", lambda _, *arguments: self._append(*arguments))
-        monkeypatch.setattr(session, "tail_lsn", lambda _, *arguments: self._tail_lsn(*arguments))
+        monkeypatch.setattr(SequencerQuestions, "tail_lsn", lambda _, *arguments: self._tail_lsn(*arguments))
         monkeypatch.setattr(log_replica, "SessionStream", self._open)
 
     def _append(self, log: LogId, payload: bytes, promise: Any, timeout_us: int | None = None) -> None:
