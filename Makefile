@@ -75,7 +75,7 @@ imports: $(STAMP)
 	@$(VENV)/bin/lint-imports --no-cache
 
 unit: $(STAMP)
-	@$(PY) -m pytest -q -n 2 tests/unit tests/golden
+	@$(PY) -m pytest -q -n 2 -m "not slow" tests/unit tests/golden
 
 check: lint types imports unit ## format, lint, types, import contracts, unit tests
 
@@ -128,7 +128,7 @@ linearizability: $(STAMP) java ## histories of real processes that are killed, s
 	@$(PY) -m tests.linearizability $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(if $(PLAIN),--plain)
 
 soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again, second seeds of simulations
-	@$(PY) -m pytest -q -m slow tests/integration tests/simulation tests/property
+	@$(PY) -m pytest -q -m slow tests/unit tests/integration tests/simulation tests/history tests/property
 
 groups: $(STAMP) ## ten members of a group as processes, killed, paused and added for five minutes; prints how long streams waited: SECONDS=n
 	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage_node.writing.store import StoreHandler
-from tests.simulation.deliberate import FAULTS, line_of, table_of
+from tests.simulation.deliberate import FAULTS, line_of, main, table_of
 from tests.simulation.deliberate_fault import DeliberateFault, MisplacedFaultError
 from tests.simulation.deliberate_hunt import Hunt, look_for
 
@@ -73,11 +73,16 @@ def test_seeds_that_are_left_out_do_not_count_as_runs(tmp_path: Path) -> None:
         (["--report", "."], "is a directory"),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused_before_any_seed(words: list[str], told: str) -> None:
-    done = deliberate("bridge_forgotten", *words)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert told in done.stderr.splitlines()[-1]
+def test_arguments_that_mean_nothing_are_refused_before_any_seed(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["deliberate", "bridge_forgotten", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert told in said.err.splitlines()[-1]
 
 
 def deliberate(*words: str) -> subprocess.CompletedProcess[str]:

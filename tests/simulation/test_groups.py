@@ -16,13 +16,14 @@ from streams.subscriptions.state import SubscriptionsState
 from streams.subscriptions.subscriptions import Subscriptions
 from tests.simulation.deliberate_fault import DeliberateFault
 from tests.simulation.group_members import COMMANDS, RECORDS, SNAPSHOTS, STREAMS, GroupHistory, troubled_group
+from tests.slow import quick
 
 SEEDS = range(3)
 HUNTED_MAX = 12
 LOGS = max(STREAMS.values())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", quick(SEEDS, 2))
 def test_each_record_is_handled_and_nobody_goes_on_behind_a_fence(simulate: Callable[..., Any], seed: int) -> None:
     handled, _, _ = simulate(troubled_group, seed=seed, logs=LOGS, nodes=5, faults="all", virtual_seconds=600)
     assert handled > RECORDS * len(STREAMS) // 2
@@ -66,7 +67,7 @@ async def one_of_two_dies(cluster: SimCluster) -> float:
     raise AssertionError("nobody took over")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", quick(range(3), 1))
 def test_a_dead_members_streams_are_handed_out_within_two_seconds(simulate: Callable[..., Any], seed: int) -> None:
     assert simulate(one_of_two_dies, seed=seed, logs=LOGS) < 2.0
 
@@ -110,7 +111,7 @@ async def one_of_two_is_paused_with_batches_in_hand(cluster: SimCluster) -> int:
             return len(taken)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", quick(range(3), 1))
 def test_who_was_paused_hands_out_nothing_that_it_had_in_hand(simulate: Callable[..., Any], seed: int) -> None:
     taken = simulate(one_of_two_is_paused_with_batches_in_hand, seed=seed, logs=LOGS, nodes=3, virtual_seconds=100)
     assert taken == len(STREAMS)

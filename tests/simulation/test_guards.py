@@ -13,12 +13,13 @@ from sequencer.append_path import AppendPath
 from sequencer.sequencer import Sequencer
 from sequencer.tail import Tail
 from tests.simulation.guards import guarded_appends
+from tests.slow import quick
 
 CLUSTER: dict[str, Any] = {"nodes": 5, "replicate": "node:3", "virtual_seconds": 1200}
 ROLLING: dict[str, Any] = {"attributes": {"roll_every": "400ms", "sequencer_batching": False}}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", quick(range(6), 2))
 @pytest.mark.parametrize("rolls", [False, True])
 def test_the_rules_hold_whatever_breaks(simulate: Callable[..., Any], seed: int, rolls: bool) -> None:
     told = simulate(guarded_appends, seed=seed, faults="all", **CLUSTER, **(ROLLING if rolls else {}))

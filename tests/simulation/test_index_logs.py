@@ -14,6 +14,7 @@ from tests.simulation.deliberate_hunt import failure_with, look_for
 from tests.simulation.features import run_features
 from tests.simulation.index_log_history import Boundary, IndexLogHistory, RawPlace, ReadIndex, WrittenStep
 from tests.simulation.index_logs import INDEXES, troubled_index_log
+from tests.slow import quick
 
 SEEDS_MAX = 12
 SELDOM = frozenset({"later_floor_holds"})
@@ -23,7 +24,7 @@ QUICK = ("tokens_given_again",)
 """Caught by nearly every seed."""
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", quick(range(10), 1))
 def test_pages_are_what_raw_logs_hold_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
     history = simulate(
         troubled_index_log, seed=seed, nodes=5, logs=1, log_tree=True, faults="all", virtual_seconds=1000

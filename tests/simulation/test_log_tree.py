@@ -18,6 +18,7 @@ from logdevice_py.core.ids import TREE_LOG_ID_MIN
 from server.log_tree import retirement
 from tests.simulation.deliberate_fault import DeliberateFault
 from tests.simulation.tree_workers import STEPS, outcome, use_under_faults
+from tests.slow import quick
 
 SEEDS = range(8)
 HUNTED_MAX = 30
@@ -104,7 +105,7 @@ def test_snapshots_replace_commands_and_nobody_notices(simulate: Callable[..., A
     assert simulate(use, nodes=5, log_tree=True, virtual_seconds=300) > 2
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", quick(SEEDS, 3))
 def test_the_tree_keeps_its_promises_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
     checks = simulate(use_under_faults, seed=seed, nodes=5, logs=2, log_tree=True, faults="all", virtual_seconds=3000)
     assert len(checks.ids) > STEPS // 2

@@ -14,13 +14,14 @@ from client.replica.applied_state import AppliedState
 from logdevice_py import SimulationFailed
 from tests.simulation.deliberate_fault import DeliberateFault
 from tests.simulation.replica_writers import CHANGES, SNAPSHOTS, WRITERS, change_under_faults
+from tests.slow import quick
 from tests.unit.client.replica.registers import Registers
 
 SEEDS = range(6)
 HUNTED_MAX = 12
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", quick(SEEDS, 2))
 def test_replicas_agree_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
     applied, compared, faults = simulate(change_under_faults, seed=seed, nodes=5, logs=SNAPSHOTS, faults="all")
     assert applied > WRITERS * CHANGES // 2

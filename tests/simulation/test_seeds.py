@@ -16,6 +16,7 @@ from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import declared_marks, fewest
+from tests.slow import quick
 
 ROOT = Path(__file__).parents[2]
 FIXED = range(12)
@@ -41,17 +42,17 @@ def check(seed: int, mode: RunMode = RunMode.USUAL) -> None:
         pytest.fail(f"{last}\n{failure}\n{type(failure.__cause__).__name__}: {failure.__cause__}")
 
 
-@pytest.mark.parametrize("seed", FIXED)
+@pytest.mark.parametrize("seed", quick(FIXED, 6))
 def test_nothing_is_lost_repeated_or_stuck(seed: int) -> None:
     check(seed)
 
 
-@pytest.mark.parametrize("seed", seeds_of_commit())
+@pytest.mark.parametrize("seed", quick(seeds_of_commit(), 6))
 def test_nothing_is_lost_repeated_or_stuck_with_seeds_of_this_commit(seed: int) -> None:
     check(seed, campaign_mode(seed))
 
 
-@pytest.mark.parametrize("seed", LOSSES)
+@pytest.mark.parametrize("seed", quick(LOSSES, 2))
 def test_what_is_lost_is_declared_lost_and_nothing_else(seed: int) -> None:
     check(seed, RunMode.LOSS)
 

@@ -16,11 +16,12 @@ from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.rolling import Rolling
 from sequencer.sequencer import Sequencer
 from tests.simulation.segments import segments_under_faults
+from tests.slow import quick
 
 CLUSTER: dict[str, Any] = {"nodes": 5, "replicate": "node:3", "log_tree": True, "virtual_seconds": 1200}
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", quick(range(6), 1))
 def test_segments_say_what_they_hold_whatever_breaks(simulate: Callable[..., Any], seed: int) -> None:
     rolled = simulate(segments_under_faults, seed=seed, faults="all", **CLUSTER)
     assert all(len(segments) > 5 for segments in rolled.segments.values()), rolled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.marks import HITS
+from tests.slow import quick
 from tests.unit.sequencer.recovery.model import run_world
 
 RUNS = 3000
@@ -29,7 +30,7 @@ RARE = (
 )
 
 
-@pytest.mark.parametrize("first", range(0, RUNS, BLOCK))
+@pytest.mark.parametrize("first", quick(range(0, RUNS, BLOCK), 4))
 def test_what_was_acknowledged_survives_and_what_was_decided_stays(first: int) -> None:
     for seed in range(first, first + BLOCK):
         try:
