@@ -102,6 +102,7 @@ from storage_node.log_store.partitions import Partition
 from storage_node.log_store.rocksdb.wal_check import find_log_damage
 from storage_node.log_store.row_values import UnknownRowError
 from tests.fuzz.checking import RoundTripError, Target
+from tests.fuzz.pieces import cut, piece
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -367,23 +368,10 @@ def _key_seeds() -> list[bytes]:
 # The event log
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
-    """Pieces of ``u16 length`` and bytes; the last one may be cut."""
-    at = 0
-    while at + 2 <= len(data):
-        size = int.from_bytes(data[at : at + 2], "big")
-        yield data[at + 2 : at + 2 + size]
-        at += 2 + size
-
-
-def _piece(content: bytes) -> bytes:
-    return len(content).to_bytes(2, "big") + content
-
-
 def _apply_all(state: RebuildingSet, pieces: Iterator[bytes]) -> None:
-    for piece in itertools.islice(pieces, 200):
+    for body in itertools.islice(pieces, 200):
         try:
-            event = decode_event(piece)
+            event = decode_event(body)
         except CorruptEntryError:
             event = None
         if event is not None:
@@ -408,13 +396,13 @@ def _states_are_equal(one: RebuildingSet, other: RebuildingSet) -> None:
 def _events(data: bytes) -> None:
     """Events as pieces, applied one after the other to a state that is empty at first."""
     state = RebuildingSet()
-    _apply_all(state, _pieces(data))
+    _apply_all(state, cut(data))
     _states_are_equal(RebuildingSet.decode(state.encode()), state)
 
 
 def _snapshots(data: bytes) -> None:
     """A snapshot as the first piece; events that follow it as the others."""
-    pieces = _pieces(data)
+    pieces = cut(data)
     state = RebuildingSet.decode(next(pieces, b""))
     _states_are_equal(RebuildingSet.decode(state.encode()), state)
     _apply_all(state, pieces)
@@ -438,7 +426,7 @@ def _some_events() -> list[bytes]:
 
 
 def _event_seeds() -> list[bytes]:
-    events = list(map(_piece, _some_events()))
+    events = list(map(piece, _some_events()))
     return [*events, b"".join(events), b"".join(events[:3]), b"".join(events[:4] + events[6:])]
 
 
@@ -449,7 +437,7 @@ def _snapshot_seeds() -> list[bytes]:
         state = RebuildingSet()
         for lsn, event in enumerate(events[:count], 1):
             state.apply(decode_event(event), Lsn(lsn))
-        found.append(_piece(state.encode()) + b"".join(map(_piece, events[count:])))
+        found.append(piece(state.encode()) + b"".join(map(piece, events[count:])))
     return found
 
 
@@ -559,7 +547,7 @@ def _rows(data: bytes) -> None:
         same(_comparable(decode(encode(found))), _comparable(found))
         return
     builder = ContentsBuilder(Contents(None, PreviousEnd.CLEAN))
-    pieces = list(itertools.islice(_pieces(data[1:]), 40))
+    pieces = list(itertools.islice(cut(data[1:]), 40))
     for key, content in itertools.pairwise(pieces):
         if key:
             builder.add(key, content)
@@ -592,7 +580,7 @@ def _row_seeds() -> list[bytes]:
         (store_keys.DRAIN_KEY, msgpack.packb(7)),
         (store_keys.log_metadata_key(7, next(iter(LogMetadataKind))), values[5]),
     ]
-    return [*found, *(bytes([200]) + _piece(key) + _piece(content) for key, content in rows)]
+    return [*found, *(bytes([200]) + piece(key) + piece(content) for key, content in rows)]
 
 
 _FILE = os.memfd_create("fuzz")

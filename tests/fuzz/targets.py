@@ -5,5 +5,6 @@ from __future__ import annotations
 from tests.fuzz.checking import Target
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.services import SERVICES
+from tests.fuzz.states import STATES
 
-TARGETS: dict[str, Target] = {target.name: target for target in (*DECODERS, *SERVICES)}
+TARGETS: dict[str, Target] = {target.name: target for target in (*DECODERS, *SERVICES, *STATES)}
