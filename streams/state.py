@@ -360,8 +360,14 @@ class NamespaceState:
     @classmethod
     def decode(cls, data: bytes) -> NamespaceState:
         """From `encode`; ValueError for anything else."""
-        check_complete(data)
-        raw = msgpack.unpackb(data)
+        try:
+            check_complete(data)
+            return cls._decoded(msgpack.unpackb(data))
+        except (TypeError, msgpack.UnpackException) as error:
+            raise ValueError(f"this is no namespace: {error}") from None
+
+    @classmethod
+    def _decoded(cls, raw: Any) -> NamespaceState:
         if type(raw) is not list or len(raw) not in (3, 4) or raw[0] != _FORMAT or type(raw[2]) is not list:
             raise ValueError(f"a namespace of format {_FORMAT} expected")
         made = cls()

@@ -434,6 +434,8 @@ class LogTreeState:
         gc.disable()
         try:
             return cls._decoded(data)
+        except (TypeError, msgpack.UnpackException) as error:
+            raise ValueError(f"this is no log tree: {error}") from None
         finally:
             if collects:
                 gc.enable()

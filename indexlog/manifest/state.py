@@ -401,7 +401,25 @@ class ManifestState:
             for index, part, retired, time in gone
         ]
         found._live = sum(map(len, found.indexes.values()))
+        found._check()
         return found
+
+    def _check(self) -> None:
+        """What commands rely upon; ValueError where it does not hold."""
+        logs = [log for each in self.generations for log in each.logs]
+        numbers = [each.number for each in self.generations]
+        if (
+            bool(self.store) != bool(numbers)
+            or numbers != sorted(set(numbers))
+            or not all(each.logs and len(each.ends or each.logs) == len(each.logs) for each in self.generations)
+        ):
+            raise ValueError("generations in order, each with raw logs and their ends, expected")
+        if len(set(logs)) != len(logs) or self.dealt.keys() != set(logs):
+            raise ValueError("how far each raw log is dealt expected")
+        if self.forgotten > self.serial or max(self.jobs, default=0) >= self.next_token:
+            raise ValueError("serials and tokens that were given expected")
+        if not all(self.indexes.values()):
+            raise ValueError("an index without parts")
 
 
 def _packed(part: Part) -> list[Any]:
