@@ -12,9 +12,10 @@ from client.client import Client
 from logdevice_py.core.ids import LogId
 from tests.integration.process_cluster import process_cluster
 from tests.simulation.atomic_batches import CHAIN, SHARED, ProcessesAsCluster, atomic_batches
+from tests.slow import quick
 
 
-@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("batching", quick([True, False], 1))
 async def test_batches_stay_whole_while_sequencers_are_killed(tmp_path: Path, batching: bool) -> None:
     attributes = {"sequencer_batching": batching}
     async with (

@@ -129,6 +129,7 @@ async def until(done: Callable[[], bool], what: Callable[[], str], timeout: floa
         raise AssertionError(what()) from None
 
 
+@pytest.mark.slow
 async def test_bits_flipped_in_a_hundred_places_under_load(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(5)
     async with LocalCluster(nodes=3, directory=directory) as cluster, Client(cluster.config_file) as client:

@@ -22,6 +22,7 @@ from client.read.items import RecordRun
 from examples.exactly_once import OrdersTable, connect
 from logdevice_py import LSN, LocalCluster
 from streams.subscriptions.group import GroupBatch
+from tests.slow import quick
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 5
@@ -65,7 +66,7 @@ def sqlite() -> Iterator[str]:
 DATABASES = {"sqlite": (sqlite, "?"), "postgresql": (postgresql, "%s")}
 
 
-@pytest.mark.parametrize("kind", DATABASES)
+@pytest.mark.parametrize("kind", quick(DATABASES, 1))
 async def test_killed_at_every_step_the_table_equals_the_stream(kind: str) -> None:
     opened, mark = DATABASES[kind]
     with opened() as database:
@@ -99,7 +100,7 @@ async def test_killed_at_every_step_the_table_equals_the_stream(kind: str) -> No
             assert kills >= 15  # two statements and a commit at the beginning, as many for each batch
 
 
-@pytest.mark.parametrize("kind", DATABASES)
+@pytest.mark.parametrize("kind", quick(DATABASES, 1))
 def test_who_was_fenced_changes_nothing(kind: str) -> None:
     opened, mark = DATABASES[kind]
     with opened() as database:

@@ -47,6 +47,7 @@ async def test_any_one_node_may_die_and_come_back(tmp_path: Path) -> None:
             compare(await read_all(client, log), journal)
 
 
+@pytest.mark.slow
 async def test_a_paused_sequencer_that_wakes_up_is_fenced(tmp_path: Path) -> None:
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream, direct = StreamWorkload(client, 1), DirectWorkload(client, 1, tasks=8)
@@ -100,6 +101,7 @@ async def test_a_whole_rack_may_be_down_from_begin_to_end_of_a_recovery(tmp_path
         compare(await read_all(client, 1), journal)
 
 
+@pytest.mark.slow
 async def test_all_nodes_killed_at_once_lose_nothing_acknowledged(tmp_path: Path) -> None:
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         streams = [StreamWorkload(client, log, name=f"s{log}") for log in (1, 2, 3, 4)]

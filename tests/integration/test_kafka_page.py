@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from logdevice_py import LSN, Client, Gap
 from tests.integration.process_cluster import process_cluster
 from tests.integration.test_cli import diagnostics
@@ -60,6 +62,7 @@ async def run_program(source: str) -> None:
         await result
 
 
+@pytest.mark.slow
 async def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     ran = 0
     wrong = []

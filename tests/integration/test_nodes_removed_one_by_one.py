@@ -42,6 +42,7 @@ async def test_no_node_is_taken_out_undrained_where_it_can_be_drained(tmp_path: 
         assert (await cluster.supervisor.remove(1)).startswith("N1 removed")
 
 
+@pytest.mark.slow
 async def test_no_node_is_taken_out_with_the_last_copies_of_records(tmp_path: Path) -> None:
     async with process_cluster(tmp_path, nodes=5, logs=2, replicate="node:2", racks=1) as cluster:
         async with Client(cluster.file) as client:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from client.client import Client
 from client.read.items import Record
 from ldquery.session import LDQuery
@@ -26,6 +28,7 @@ async def read(client: Client, until: LSN) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 async def test_packed_entries_are_like_others(tmp_path: Path) -> None:
     async with process_cluster(
         tmp_path,

@@ -38,6 +38,7 @@ def notices(cluster: ProcessCluster) -> str:
     return layout.node_log(cluster.directory, NodeId(VICTIM)).read_text()
 
 
+@pytest.mark.slow
 async def test_what_a_power_cut_took_is_fetched_from_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

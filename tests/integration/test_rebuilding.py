@@ -241,6 +241,7 @@ async def test_a_drained_node_is_taken_out_and_no_record_is_short_of_copies(tmp_
             check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
 
 
+@pytest.mark.slow
 async def test_a_node_that_comes_back_with_its_data_is_used_again(tmp_path: Path) -> None:
     async with (
         process_cluster(tmp_path, replicate="node:2", racks=1, settings=rebuilding()) as cluster,
@@ -259,6 +260,7 @@ async def test_a_node_that_comes_back_with_its_data_is_used_again(tmp_path: Path
         compare(await read_all(client, 1), journal)
 
 
+@pytest.mark.slow
 async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_held(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,6 +305,7 @@ async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_he
         assert told
 
 
+@pytest.mark.slow
 async def test_what_an_outsider_appends_to_the_event_log_stops_nobody(tmp_path: Path) -> None:
     """Thousands of shards that nobody has, a snapshot of as many, and one that is ahead of every event; a node is drained all the same."""
     invented = [shard_id(NodeId(1000 + number // 100), number % 100) for number in range(5600)]

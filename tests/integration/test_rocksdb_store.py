@@ -188,6 +188,7 @@ def test_writes_are_refused_while_rocksdb_does_not_keep_up_with_its_files(tmp_pa
     store.close()
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_logs_load_in_seconds(tmp_path: Path) -> None:
     rows = 100_000 * len(LogMetadataKind)
     store, _ = open_store(tmp_path)

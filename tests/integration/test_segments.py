@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from client.client import Client
 from client.look_up.segments import SegmentState
 from client.sync import SyncClient
@@ -52,6 +54,7 @@ async def _check(client: Client, acknowledged: dict[int, set[bytes]]) -> int:
     return rolled
 
 
+@pytest.mark.slow
 async def test_sequencers_are_killed_while_their_logs_roll(tmp_path: Path) -> None:
     attributes = {"roll_every": 300_000, "roll_bytes": 8_192}
     async with process_cluster(tmp_path, attributes=attributes) as cluster, Client(cluster.file) as client:

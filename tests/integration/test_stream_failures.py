@@ -115,6 +115,7 @@ async def test_each_late_write_of_a_paused_owner_is_fenced(tmp_path: Path) -> No
         assert len(ones) <= len(stored) + 1  # one was under way
 
 
+@pytest.mark.slow
 async def test_a_killed_sequencer_costs_no_record_of_shared_writers(tmp_path: Path) -> None:
     async with (
         process_cluster(tmp_path, nodes=5, racks=1, replicate="node:3", settings=SETTINGS) as cluster,
@@ -174,6 +175,7 @@ async def test_a_killed_sequencer_costs_no_record_of_shared_writers(tmp_path: Pa
         assert last.payload == read[-1]
 
 
+@pytest.mark.slow
 async def test_what_killed_creators_and_deleters_leave_is_finished(tmp_path: Path) -> None:
     """SIGKILL of processes that create and delete, again and again, at any step: each name is there whole or not at all."""
     churn = """
@@ -227,6 +229,7 @@ asyncio.run(main())
             assert groups == {f"/streams/.data/s{number}" for number in numbers}
 
 
+@pytest.mark.slow
 async def test_a_stream_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     async with (
         process_cluster(tmp_path, nodes=5, racks=1, replicate="node:2", settings=SETTINGS) as cluster,

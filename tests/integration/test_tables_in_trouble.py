@@ -109,6 +109,7 @@ async def a_reader_is_seen_from_both_sides(session: LDQuery, tail: int) -> None:
     await some(session, of_nodes)
 
 
+@pytest.mark.slow
 async def test_every_table_of_trouble_has_rows_while_there_is_trouble(tmp_path: Path) -> None:
     async with (
         process_cluster(

@@ -104,6 +104,7 @@ async def test_a_wiped_node_is_told_by_every_tool_while_rebuilding_is_off(
             await until_well(cluster, capsys)
 
 
+@pytest.mark.slow
 async def test_records_of_which_every_copy_is_gone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with process_cluster(tmp_path, nodes=3, logs=4, replicate="node:2", racks=1) as cluster:
         async with Client(cluster.file) as client:
@@ -117,6 +118,7 @@ async def test_records_of_which_every_copy_is_gone_are_told(tmp_path: Path, caps
         assert "N1:S0=1, N2:S0=1" in err
 
 
+@pytest.mark.slow
 async def test_a_wiped_node_is_told_until_it_is_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with (
         process_cluster(tmp_path, nodes=4, logs=4, replicate="node:2", racks=1, settings=rebuilding()) as cluster,

@@ -43,6 +43,7 @@ async def settled(client: Client, stream: StreamWorkload) -> None:
                 break
 
 
+@pytest.mark.slow
 async def test_open_epochs_need_no_zookeeper_and_activations_wait_for_it(
     tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
