@@ -48,6 +48,7 @@ class StorageMetrics:
     rewinds: int = counter("Read streams rewound by a higher filter version.", unit="rewinds")
     entries_from_memory: int = counter("Entries that read streams and digests got from recent entries.", unit="entries")
     entries_from_disk: int = counter("Entries that read streams and digests read from disk.", unit="entries")
+    hedges_served: int = counter("Read streams that asked for what another shard had not sent in time.", unit="streams")
     corrupt_ranges: int = counter("Damaged ranges that a read met.", unit="ranges")
     recent_entries_bytes: int = gauge("Images held as recent entries.", unit="bytes")
     damage_found: int = counter("Ranges that were found unreadable and noted for repair.", unit="ranges")

@@ -226,7 +226,17 @@ def readers_rows(node: StorageNode, constraints: Constraints) -> Iterator[Reader
                 filter_version=stream.filter_version,
                 single_copy=int(stream.single_copy),
                 known_down=", ".join(format_shard(ShardId(shard)) for shard in sorted(stream.known_down)),
+                reading_order=_tiers(stream.order),
+                hedge=int(stream.hedge),
             )
+
+
+def _tiers(order: tuple[tuple[int, int], ...]) -> str:
+    """An order of reading, for people: those of a tier with commas, tiers apart."""
+    by_tier: dict[int, list[str]] = {}
+    for shard, tier in order:
+        by_tier.setdefault(tier, []).append(format_shard(ShardId(shard)))
+    return " | ".join(", ".join(by_tier[tier]) for tier in sorted(by_tier))
 
 
 def record_rows(

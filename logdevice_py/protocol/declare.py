@@ -355,6 +355,9 @@ class MessageCodec:
     """The version of the protocol that it came with."""
 
 
+LEFT_OUT: Final = {"left out": True}
+"""Metadata of a last field of a message that is not sent while it is empty: who does not use it sends what versions without it send."""
+
 CODECS: Final[dict[int, MessageCodec]] = {}
 CODEC_OF: Final[dict[type[Any], MessageCodec]] = {}
 
@@ -393,7 +396,7 @@ def _codec(number: int, cls: type[Any], since: int) -> MessageCodec:
         payload,
         min(size_max, FIELDS_SIZE_MAX),
         max(len(wire) + _LATER_FIELDS, *(kind.array_len_max for _, kind in wire)),
-        _packer(wire),
+        _packer(cls, wire),
         _unpacker(cls, wire, payload, required),
         since,
     )
@@ -403,8 +406,15 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _packer(wire: list[tuple[str, FieldKind]]) -> Callable[[Any], bytes]:
-    source = "def pack(m):\n    return packb((" + "".join(f"m.{name}, " for name, _ in wire) + "))\n"
+def _packer(cls: type[Any], wire: list[tuple[str, FieldKind]]) -> Callable[[Any], bytes]:
+    left_out = {field.name for field in dataclasses.fields(cls) if field.metadata.get("left out")}
+    names = [name for name, _ in wire]
+    source = "def pack(m):\n"
+    while names and names[-1] in left_out:
+        source += f"    if m.{names[-1]}: return packb((" + "".join(f"m.{name}, " for name in names) + "))\n"
+        left_out.remove(names.pop())
+    assert not left_out, f"{cls.__name__}: only last fields can be left out"
+    source += "    return packb((" + "".join(f"m.{name}, " for name in names) + "))\n"
     scope: dict[str, Any] = {"packb": msgpack.Packer(autoreset=True).pack}
     exec(source, scope)
     return typing.cast(Callable[[Any], bytes], scope["pack"])

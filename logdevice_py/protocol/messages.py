@@ -20,10 +20,12 @@ from logdevice_py.core.ids import Generation, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.protocol.declare import (
     EPOCH,
+    LEFT_OUT,
     LOG,
     LSN,
     SHARD,
     U8,
+    U8K,
     U16,
     U32,
     U32K,
@@ -591,6 +593,7 @@ class StartFlags(enum.IntFlag):
     NONE = 0
     SINGLE_COPY = 1  # deliver only what this shard is first to deliver among the shards not known down
     NO_PAYLOAD = 2  # headers only
+    HEDGE = 4  # a shard is slow, and others are asked for what it should have sent; a hint for tables and counters
 
 
 @message(MessageType.START)
@@ -609,6 +612,9 @@ class Start:
     filter_version: U32
     replication: U8  # copies of the epoch, for copysets that are larger
     known_down: Annotated[list[int], list_of(SHARD, 127)]
+    order: Annotated[list[tuple[int, int]], list_of(pair_of(shard=SHARD, tier=U8K), 127)] = field(
+        default_factory=list, metadata=LEFT_OUT
+    )  # with SINGLE_COPY: members of a copyset count by their tiers, then by their places in it; others come last; empty: by their places
 
 
 @message(MessageType.STARTED)
@@ -621,6 +627,9 @@ class Started:
     status: StatusField
     filter_version: U32
     last_released: LsnField
+    ordered: Bool = field(
+        default=False, metadata=LEFT_OUT
+    )  # the order of START holds; versions that do not know it never say so
 
 
 @message(MessageType.RECORDS)

@@ -201,6 +201,10 @@ class ReadersRow:
     filter_version: int = column(_INTEGER, "How often it was begun anew.")
     single_copy: int = column(_FLAG, "The reader gets each entry from one shard.")
     known_down: str = column(_TEXT, "Shards whose entries the others deliver.")
+    reading_order: str = column(
+        _TEXT, "Shards that the reader wants to send, first to last: N1:S0, N2:S0 | N3:S0; empty: as in the copysets."
+    )
+    hedge: int = column(_FLAG, "It asks for what another shard had not sent in time.")
 
 
 @table("record", _STORAGE, required=("log_id", "lsn"))

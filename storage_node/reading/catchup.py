@@ -17,7 +17,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.sharing import Places
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import Start, Started, Stop, Window
+from logdevice_py.protocol.messages import Start, Started, StartFlags, Stop, Window
 from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
@@ -81,6 +81,8 @@ class CatchupQueue:
                 self._close(stream)
             self._answer(peer, message, status, Lsn(0))
             return
+        if message.flags & StartFlags.HEDGE:
+            self._shard.metrics.hedges_served += 1
         state = self._shard.log(message.log)
         if stream is None:
             stream = ServerReadStream(peer, state, message, self, self._shard.out, self._shard.metrics)
@@ -314,6 +316,7 @@ class CatchupQueue:
                 status=status,
                 filter_version=message.filter_version,
                 last_released=last_released,
+                ordered=bool(message.order),
             ),
         )
 

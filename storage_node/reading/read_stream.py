@@ -18,7 +18,16 @@ from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.epochs.epoch_ends import END_COST, known_ends, with_ends
 from storage_node.log_state import LogState
-from storage_node.log_store.wanted import SingleCopy, Wants, no_body, pack_shards, single_copy, unpack_shards
+from storage_node.log_store.wanted import (
+    SingleCopy,
+    Wants,
+    no_body,
+    pack_order,
+    pack_shards,
+    single_copy,
+    unpack_order,
+    unpack_shards,
+)
 from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
 
@@ -64,6 +73,7 @@ class ServerReadStream:
         "_known_down",
         "_metrics",
         "_no_payload",
+        "_order",
         "_out",
         "_queue",
         "_replication",
@@ -71,6 +81,7 @@ class ServerReadStream:
         "_single_copy",
         "credit",
         "filter_version",
+        "hedge",
         "log",
         "peer",
         "place",
@@ -110,7 +121,10 @@ class ServerReadStream:
         at least one entry through, however large."""
         self._single_copy = bool(start.flags & StartFlags.SINGLE_COPY)
         self._no_payload = bool(start.flags & StartFlags.NO_PAYLOAD)
+        self.hedge = bool(start.flags & StartFlags.HEDGE)
+        """It asks for what another shard should have sent."""
         self._known_down = pack_shards(start.known_down)
+        self._order = pack_order(tuple(start.order)) if start.order else b""
         self._replication = start.replication
 
     def become(self, state: ServerStreamState) -> None:
@@ -130,7 +144,7 @@ class ServerReadStream:
     @property
     def _is_to_ship(self) -> SingleCopy:
         """What single copy delivery leaves to this shard."""
-        return single_copy(self._shard, self._known_down, self._replication)
+        return single_copy(self._shard, self._known_down, self._replication, self._order)
 
     def on_window(self, message: Window) -> None:
         """The reader can take more."""
@@ -150,6 +164,11 @@ class ServerReadStream:
     def known_down(self) -> frozenset[int]:
         """Shards that the reader gets nothing from."""
         return unpack_shards(self._known_down)
+
+    @property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        """Shards and their tiers, by which the reader wants entries to be sent; empty: by their places in the header."""
+        return unpack_order(self._order)
 
     @property
     def wants(self) -> Wants | None:

@@ -450,6 +450,7 @@ def start(
     version: int = 1,
     single_copy: bool = False,
     known_down: Sequence[ShardId] = (),
+    order: Sequence[tuple[int, int]] = (),
     generation: int = 1,
     flags: int = 0,
     peer: PeerId = READER,
@@ -468,6 +469,7 @@ def start(
         filter_version=version,
         replication=3,
         known_down=list(known_down),
+        order=list(order),
     )
     return (peer, message)
 

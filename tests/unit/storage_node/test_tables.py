@@ -5,7 +5,7 @@ from __future__ import annotations
 from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import GetEpochRecoveryMetadata
+from logdevice_py.protocol.messages import GetEpochRecoveryMetadata, StartFlags
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from storage_node import tables
 from storage_node.log_store.interface import ReadResult, ReadShard
@@ -67,6 +67,18 @@ def test_a_reader_is_told_with_where_it_stands() -> None:
     assert (row.single_copy, row.known_down, row.until_lsn <= LSN_MAX) == (1, format_shard(SHARDS[1]), True)
     assert row.client.startswith("C")
     assert list(tables.readers_rows(driver.node, Constraints(log_id=ASYNC_LOG))) == []
+
+
+def test_a_reader_is_told_with_its_order_and_a_hedge_with_being_one() -> None:
+    driver = ShardDriver()
+    order = [(SHARDS[2], 5), (SHARDS[0], 0), (SHARDS[1], 0)]
+    driver.turn(*stores([lsn(1, 1)]), start(single_copy=True, order=order))
+    driver.turn(start(stream=2, single_copy=True, flags=StartFlags.HEDGE))
+    near, hedge = tables.readers_rows(driver.node, EVERYTHING)
+    names = list(map(format_shard, SHARDS))
+    assert (near.reading_order, near.hedge) == (f"{names[0]}, {names[1]} | {names[2]}", 0)
+    assert (hedge.reading_order, hedge.hedge) == ("", 1)
+    assert driver.node.metrics.hedges_served == 1
 
 
 def test_a_reader_is_told_with_how_much_it_got_since_it_was_begun_anew() -> None:

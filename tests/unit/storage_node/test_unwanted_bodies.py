@@ -25,7 +25,7 @@ from logdevice_py.protocol.messages import (
     StartFlags,
 )
 from storage_node.log_store import keys
-from storage_node.log_store.wanted import SingleCopy, decode_wants, encode_wants, no_body
+from storage_node.log_store.wanted import OrderedCopy, SingleCopy, decode_wants, encode_wants, no_body
 from storage_node.repair.copies import EntriesDigest
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
@@ -219,8 +219,11 @@ def test_the_search_of_a_timestamp_reads_headers() -> None:
     assert nobody_noticed(driver)
 
 
+ORDERED = OrderedCopy(ME, frozenset({5}), 3, ((1, 0), (5, 3)))
+
+
 def test_what_is_wanted_can_be_told_to_another_process() -> None:
-    for wants in (None, no_body, SingleCopy(ME, frozenset(), 3), SingleCopy(ME, frozenset({5, 6}), 0)):
+    for wants in (None, no_body, SingleCopy(ME, frozenset(), 3), SingleCopy(ME, frozenset({5, 6}), 0), ORDERED):
         assert decode_wants(encode_wants(wants)) == wants
     assert encode_wants(lambda header: True) == "all"
     with pytest.raises(ValueError, match="invalid literal"):

@@ -44,7 +44,9 @@ def open_stream(driver: ShardDriver, stream: int, *, peer: PeerId = READER, **fi
     return driver.take_one(Started).status
 
 
-def bytes_of_a_stream(known_down: Callable[[int], Sequence[ShardId]], credit: int) -> float:
+def bytes_of_a_stream(
+    known_down: Callable[[int], Sequence[ShardId]], credit: int, order: Sequence[tuple[int, int]] = ()
+) -> float:
     """What an idle stream takes, with all that came with its START."""
     driver = ShardDriver()
     driver.turn(*stores([lsn(1, 1)]))
@@ -56,6 +58,7 @@ def bytes_of_a_stream(known_down: Callable[[int], Sequence[ShardId]], credit: in
             "single_copy": True,
             "credit": credit,
             "known_down": known_down(each),
+            "order": order,
         }
         frames.append(b"".join(encode_frame(start(stream=each, **fields)[1])))
     gc.collect()
@@ -81,6 +84,10 @@ class TestMemory:
         rng = random.Random(1)
         everybody = range(1 << 22)
         assert bytes_of_a_stream(lambda _: [ShardId(shard) for shard in rng.sample(everybody, 127)], PLENTY) < 1500
+
+    def test_readers_that_stand_together_share_their_order(self) -> None:
+        order = [(shard << 8, shard % 7) for shard in range(127)]
+        assert bytes_of_a_stream(lambda _: (), PLENTY, order) < 600
 
     def test_streams_have_no_dictionaries(self) -> None:
         driver = ShardDriver()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from collections import Counter
 
@@ -12,7 +13,7 @@ from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Records, Started, StartFlags, Stop, Trim
-from storage_node.log_store.wanted import ships
+from storage_node.log_store.wanted import pack_order, pack_shards, ships, single_copy, unpack_shards
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ME,
@@ -360,6 +361,65 @@ class TestSingleCopyDelivery:
         self, copyset: tuple[ShardId, ...], shard: ShardId, down: tuple[ShardId, ...], ships_it: bool
     ) -> None:
         assert ships(copyset, shard, frozenset(down), 3) is ships_it
+
+    @pytest.mark.parametrize(
+        ("copyset", "shard", "down", "order", "ships_it"),
+        [
+            ((A, B, C), B, (), {A: 1, B: 0, C: 1}, True),
+            ((A, B, C), A, (), {A: 1, B: 0, C: 1}, False),
+            ((A, B, C), A, (), {A: 0, B: 0, C: 0}, True),  # of one tier: by the places in the header
+            ((C, B, A), A, (), {A: 0, B: 1, C: 0}, False),
+            ((C, B, A), A, (C,), {A: 0, B: 1, C: 0}, True),  # then those that are down are left out
+            ((C, B, A), B, (C, A), {A: 0, B: 1, C: 0}, True),
+            ((C, B, A), C, (C,), {A: 0, B: 1, C: 0}, True),  # it is back, and notices only by shipping
+            ((A, B, C), A, (), {B: 200, C: 200}, False),  # shards that are not named come last
+            ((A, B, C), A, (), {E: 0}, True),
+            (
+                (A, B, C, D),
+                A,
+                (),
+                {A: 1, B: 0, C: 0, D: 0},
+                True,
+            ),  # larger than the replication: the last one ships too
+            ((A, B, C, D), D, (), {A: 1, B: 0, C: 0, D: 0}, False),
+        ],
+    )
+    def test_who_ships_to_a_reader_that_says_whom_it_wants_to(
+        self,
+        copyset: tuple[ShardId, ...],
+        shard: ShardId,
+        down: tuple[ShardId, ...],
+        order: dict[ShardId, int],
+        ships_it: bool,
+    ) -> None:
+        wants = single_copy(shard, pack_shards(down), 3, pack_order(tuple(order.items())))
+        stored = image(lsn(1, 1), copyset=copyset)
+        assert wants(stored) is ships_it
+        assert wants(stored) is ships_it  # what is remembered is the same
+
+    def test_one_shard_ships_whatever_the_order_and_all_say_the_same(self) -> None:
+        rng = random.Random(1)
+        for _ in range(300):
+            copyset = tuple(rng.sample(SHARDS, 3))
+            down = pack_shards([shard for shard in SHARDS if rng.random() < 0.3 and shard not in copyset[:1]])
+            order = pack_order(tuple((shard, rng.randrange(3)) for shard in SHARDS if rng.random() < 0.8))
+            stored = image(lsn(1, 1), copyset=copyset)
+            ships_it = [shard for shard in copyset if single_copy(shard, down, 3, order)(stored)]
+            assert len([shard for shard in ships_it if shard not in unpack_shards(down)]) == 1, (copyset, ships_it)
+
+    def test_an_order_is_obeyed_and_confirmed(self, recent: StorageSettings) -> None:
+        driver = ShardDriver(recent)
+        for esn, copyset in enumerate([(A, B, C), (B, A, C)], 1):
+            driver.turn((SEQUENCER, store(lsn(1, esn), copyset=copyset)))
+        driver.turn(release(lsn(1, 2)), start(lsn(1, 1), single_copy=True, order=[(A, 4), (B, 0), (C, 5)]))
+        assert driver.take_one(Started).ordered
+        assert told(driver) == [("NO_RECORDS", lsn(1, 1), lsn(1, 2))]
+        driver.turn(start(lsn(1, 1), single_copy=True, order=[(A, 0), (B, 4), (C, 5)], version=2))
+        assert told(driver) == [lsn(1, 1), lsn(1, 2)]
+        driver.sent.clear()
+        driver.turn(start(lsn(1, 1), single_copy=True, version=3))
+        assert not driver.take_one(Started).ordered
+        assert told(driver) == [lsn(1, 1), ("NO_RECORDS", lsn(1, 2), lsn(1, 2))]
 
     def test_what_others_ship_is_passed_over_with_a_gap(self, recent: StorageSettings) -> None:
         driver = ShardDriver(recent)
