@@ -32,6 +32,7 @@ from client.connectivity import Connectivity
 from client.guard_arguments import batch_keys, guard_argument, guards_argument, number_argument, transaction_key
 from client.guards import AppendGuard, Position
 from client.links import Links
+from client.location import client_location
 from client.log_tree.client_log_tree import ClientLogTree
 from client.log_tree.operations import LogTreeOperations
 from client.log_tree.view import LogTreeView
@@ -50,6 +51,7 @@ from client.sockets import SocketNetwork
 from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
 from logdevice_py.config.logs import is_pattern
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
@@ -114,6 +116,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         config: str | Path | ClusterConfig | None = None,
         *,
         name: str = "",
+        location: str | Location | None = None,
         settings: ClientSettings | None = None,
         seed: int | None = None,
         network: MakeNetwork = SocketNetwork,
@@ -123,12 +126,14 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             config: the cluster file, which is then watched for newer versions; or what was read from one. None: the file that the environment
                 variable ``LOGDEVICE_CLUSTER`` names, else ``~/.config/logdevice/cluster.toml``, as the programs do.
             name: how nodes call this client in their logs.
+            location: where it stands, as ``region.datacenter.cluster.row.rack`` (``us....`` is a region and no more): its readers get each record from the
+                nearest shard that has it. None: what the environment variable ``LOGDEVICE_LOCATION`` says, else the file's setting.
             settings: in place of the section ``[settings.client]`` of the file.
             seed: of the client's random choices.
             network: what runs the client's machines and reaches nodes; a simulated cluster gives another.
 
         Raises:
-            LogDeviceError: INVALID_CONFIG.
+            LogDeviceError: INVALID_CONFIG, INVALID_PARAM.
         """
         super().__init__()
         self._path: Path | None = None
@@ -154,6 +159,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         except ValueError as error:
             where = "settings.client" if self._path is None else f"{self._path}: settings.client"
             raise LogDeviceError(Status.INVALID_CONFIG, f"{where}: {error}") from None
+        self.location = client_location(location, self.settings.location)
+        """Where it stands; None: not known."""
         self.read_metrics = ReadMetrics()
         view = LogTreeView()
         if self._initial.has_log_tree:
@@ -170,6 +177,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             settings=self.settings,
             read_settings=self.read_settings,
             links=self._links,
+            location=self.location,
         )
         """The machines of this client."""
         self.log_tree = ClientLogTree(self.session, view, self.read_settings) if self._initial.has_log_tree else None

@@ -91,6 +91,7 @@ class Reader(ItemReader):
         until: int | str | datetime = LSN_MAX,
         *,
         single_copy: bool | None = None,
+        near: bool | None = None,
         progress: bool = False,
         settings: ReadSettings | None = None,
     ) -> None:
@@ -103,6 +104,7 @@ class Reader(ItemReader):
             until: the last LSN to read, inclusive; the greatest one follows the log for ever, or until it is ended (`Client.mark_end`). "tail": what can be read when reading begins.
                 An aware datetime: what is older, of what can be read when reading begins.
             single_copy: whether each entry comes from one shard only; None: as the log's attributes say.
+            near: whether that is the nearest one, where the client knows where it stands; None: as the log's attributes say.
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
 
@@ -122,6 +124,7 @@ class Reader(ItemReader):
             self.log, self._unknown = LogId(0), log
         self._client = client
         self._single_copy = single_copy
+        self._near = near
         self._end = end
         self._shows_progress = flag_argument("progress", progress)
         self._progress: Progress | None = None
@@ -135,6 +138,7 @@ class Reader(ItemReader):
             first=Lsn(max(start, LSN_OLDEST)),
             until=Lsn(LSN_MAX if end.lsn is None else end.lsn),
             single_copy=self._reads_single_copies(),
+            near=self._reads_near(),
         )
         self._prepare(request)
 
@@ -143,6 +147,12 @@ class Reader(ItemReader):
         if self._single_copy is None and attributes is not None:
             return attributes.single_copy_delivery
         return self._single_copy is not False
+
+    def _reads_near(self) -> bool:
+        attributes = self._client.config.log(self.log)
+        if self._near is None and attributes is not None:
+            return attributes.read_near
+        return self._near is not False
 
     def _prepare(self, request: ReadRequest) -> None:
         client = self._client
@@ -180,7 +190,8 @@ class Reader(ItemReader):
             log = await self._client.known_log(self._unknown, timeout)
             if self._unknown is not None and not self._closed:  # nobody else did meanwhile
                 self.log, self._unknown = log, None
-                self._prepare(replace(self._stream.request, log=log, single_copy=self._reads_single_copies()))
+                single_copy, near = self._reads_single_copies(), self._reads_near()
+                self._prepare(replace(self._stream.request, log=log, single_copy=single_copy, near=near))
         if self._end.lsn is None and not self._closed:
             until = await self._end.find(self._client, self.log, timeout)
             if self._end.lsn is None and not self._closed:  # nobody else did meanwhile

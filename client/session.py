@@ -36,6 +36,7 @@ from client.write.finder import FrameFinder
 from client.write.open_writers import OpenWriters
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
 from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, Lsn
@@ -68,11 +69,14 @@ class ClientSession:
         read_settings: ReadSettings | None = None,
         links: Links | None = None,
         requests: Requests | None = None,
+        location: Location | None = None,
     ) -> None:
         """
         Args:
             requests: those of the process, whose root tells them of lost peers; None: the session is the root.
+            location: where the client stands, for readers that want the nearest copies; None: nobody knows.
         """
+        self.location = location
         self.settings = settings or ClientSettings()
         self.links = links or Links()
         """The outbox: the shell takes its effects."""

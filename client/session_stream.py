@@ -44,6 +44,7 @@ class SessionStream:
             on_ready=on_ready,
             request_turn_end=lambda: session.streams.request_turn_end(request.stream),
             explain_history=self._explain_history,
+            at=session.location,
         )
         self._session = session
         self._history: HistoryRequest | None = None

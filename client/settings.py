@@ -48,6 +48,12 @@ class ClientSettings:
         lo=0,
         doc="How long opening a client waits until the log tree is read, if there is one. After that it goes on, and does not know logs of the tree until it is.",
     )
+    location: str = setting(
+        "",
+        unit="text",
+        doc="Where clients stand that are not told otherwise, as region.datacenter.cluster.row.rack; `us....` is a region and no more. Readers "
+        "then get the nearest copies. Empty: not known.",
+    )
     refusal_us: int = setting(
         3_000_000, unit="us", lo=1_000, doc="How long a node that could not be dialled is left out."
     )

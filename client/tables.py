@@ -10,6 +10,7 @@ from client.read.sender_state import Sender
 from client.session import ClientSession
 from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import format_lsn
+from logdevice_py.placement.reading_order import shown_order
 from logdevice_py.tables.clients import ClientReadStreamsRow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import STREAM_SHOWN
@@ -61,6 +62,7 @@ def _row(stream: ReadStream, name: str) -> ClientReadStreamsRow:
         entries_early=look.waiting_entries,
         single_copy=int(look.single_copy),
         shards=", ".join(map(_describe, look.senders)),
+        reading_order=shown_order(look.order),
         waits_for=look.waiting_for,
     )
 

@@ -13,6 +13,7 @@ from logdevice_py.core.ids import LogId, NodeId, ShardId, format_peer, format_sh
 from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Lsn, compose_lsn
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.placement.reading_order import shown_order
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import STREAM_SHOWN
 from logdevice_py.tables.storage import (
@@ -226,17 +227,9 @@ def readers_rows(node: StorageNode, constraints: Constraints) -> Iterator[Reader
                 filter_version=stream.filter_version,
                 single_copy=int(stream.single_copy),
                 known_down=", ".join(format_shard(ShardId(shard)) for shard in sorted(stream.known_down)),
-                reading_order=_tiers(stream.order),
+                reading_order=shown_order(stream.order),
                 hedge=int(stream.hedge),
             )
-
-
-def _tiers(order: tuple[tuple[int, int], ...]) -> str:
-    """An order of reading, for people: those of a tier with commas, tiers apart."""
-    by_tier: dict[int, list[str]] = {}
-    for shard, tier in order:
-        by_tier.setdefault(tier, []).append(format_shard(ShardId(shard)))
-    return " | ".join(", ".join(by_tier[tier]) for tier in sorted(by_tier))
 
 
 def record_rows(

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from client.cli.output import Printer
 from client.cli.program import Attendant, common_options
 from client.cli.record_lines import record_options
+from client.location import LOCATION_VARIABLE, region
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
+from logdevice_py.config.location import Location
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -31,7 +33,20 @@ def reading_options(options: argparse.ArgumentParser) -> None:
     )
     record_options(options, raw="each record and a newline", null="end raw records with")
     options.add_argument("--local-time", action="store_true", help="times of JSON in this machine's zone, not in UTC")
+    options.add_argument(
+        "--location",
+        metavar="PLACE",
+        help=f"where this program stands, as region.datacenter.cluster.row.rack: the nearest copies are read (default: ${LOCATION_VARIABLE}, else the cluster file says)",
+    )
+    options.add_argument("--from-region", dest="region", type=_region, metavar="REGION", help="the same, of a region")
     options.add_argument("-v", "--verbose", action="store_true", help="also report gaps that nobody misses")
+
+
+def _region(text: str) -> Location:
+    try:
+        return region(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no region: letters, digits, _ and - only") from None
 
 
 def printer_of(program: str, arguments: argparse.Namespace) -> Printer:
@@ -54,7 +69,8 @@ async def with_attendant(
     """Open a client and do the work while an attendant looks after it."""
     from client.client import Client
 
-    async with Client(arguments.config, name=program) as client:
+    place = arguments.location if arguments.region is None else arguments.region
+    async with Client(arguments.config, name=program, location=place) as client:
         attendant = Attendant(program, client, timeout=arguments.timeout)
 
         async def look_up_and_work() -> int:

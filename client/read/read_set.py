@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from client.read.metrics import ReadMetrics
+from client.read.reading_order import NO_ORDER, Order, ReadingOrder
 from client.read.ready_queue import ReadyQueue
 from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
@@ -16,6 +18,9 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Records, ShardGap, Start, Started, StartFlags, Stop, Window
+
+_UNORDERED_US: Final = 60_000_000
+"""How long a stream goes without an order when a shard does not know what that is: it runs an earlier version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,8 @@ class ReadRequest:
     """Inclusive."""
     single_copy: bool = True
     """Each entry is sent by one shard only, as long as shards do not fail."""
+    near: bool = True
+    """By the nearest of those that have it, where it is known where the reader stands."""
 
 
 @dataclass(slots=True)
@@ -85,7 +92,12 @@ class ReadSet:
         timers: TimerQueue,
         rng: Rng,
         metrics: ReadMetrics,
+        order: ReadingOrder | None = None,
     ) -> None:
+        """
+        Args:
+            order: whom of a copyset the stream wants to send; None: who comes first in it.
+        """
         self.senders: dict[ShardId, Sender] = {}
         """In order of their ids."""
         self.single_copy = False
@@ -103,6 +115,10 @@ class ReadSet:
         self._config_version = 0
         self._share = 0
         self._known_down: list[int] = []
+        self._reading_order = order
+        self.order: Order = NO_ORDER
+        """What the last STARTs said of whom of a copyset is to send."""
+        self._unordered_until = Micros(0)
 
     # The set
 
@@ -110,6 +126,9 @@ class ReadSet:
         """Read from the shards of another interval; those of the old one that are not in it are told to stop."""
         present = frozenset(config.storage_shards())
         self._config_version = interval.config_version
+        if self._reading_order is not None:
+            self._reading_order.set_config(config)
+            self._unordered_until = Micros(0)
         left = self._knows_who_left(config)
         old = self.senders
         self.senders = {}
@@ -130,6 +149,8 @@ class ReadSet:
         """Take which shards are in the cluster file; whether that changed any sender."""
         present = frozenset(config.storage_shards())
         left = self._knows_who_left(config)
+        if self._reading_order is not None:
+            self._reading_order.set_config(config)
         changed = False
         for shard, sender in self.senders.items():
             if (shard in present) is not (sender.status is SenderStatus.ABSENT):
@@ -188,8 +209,11 @@ class ReadSet:
         """Begin anew at the stream's position, with those left out that are counted as down."""
         self.single_copy = single_copy
         self._known_down = []
+        self.order = NO_ORDER
         if single_copy:
             self._known_down = [shard for shard, sender in self.senders.items() if sender.excused]
+            if self._reading_order is not None and now >= self._unordered_until:
+                self.order = self._reading_order.of(self.senders, now)
         for sender in self.senders.values():
             # What it sent is forgotten, so what it said must be too, even if it cannot be asked again yet.
             sender.next_lsn = self._position.first
@@ -227,6 +251,7 @@ class ReadSet:
                 filter_version=sender.version,
                 replication=self._replication,
                 known_down=self._known_down,
+                order=self.order,
             ),
         )
 
@@ -282,6 +307,14 @@ class ReadSet:
         self.wait(sender, now)
 
     # What comes in
+
+    def note_started(self, message: Started, now: Micros) -> bool:
+        """A shard took the START; False: it goes by another order than the others, and all have to be started anew, for a while without one."""
+        if message.ordered or not self.order:
+            return True
+        hit("read_order_not_known")
+        self._unordered_until = Micros(now + _UNORDERED_US)
+        return False
 
     def accept(self, message: Started | Records | ShardGap) -> Sender | None:
         """The sender whose present START a message answers; None when it answers an earlier one."""

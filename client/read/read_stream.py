@@ -30,6 +30,7 @@ from client.read.named_timers import NamedTimers
 from client.read.nodeset_lookup import NodesetLookup
 from client.read.proof import Proof
 from client.read.read_set import ReadPosition, ReadRequest, ReadSet
+from client.read.reading_order import ReadingOrder
 from client.read.ready_queue import GAPS_MAX, ReadyQueue
 from client.read.settings import ReadSettings
 from client.read.shard_answers import ShardAnswers
@@ -37,6 +38,7 @@ from client.read.shard_statuses import ShardStatuses
 from client.read.stall_watch import StallWatch
 from client.read.stream_look import StreamLook
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
 from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn, epoch_of, esn_of
@@ -82,6 +84,7 @@ class ReadStream:
         on_ready: called when there is something to take, or the stream has finished.
         request_turn_end: asks the owner for a call of `on_turn_end` when all events of the turn are handed in.
         explain_history: whom the owner waits for while no nodeset is known.
+        at: where the reader stands; None: nobody knows.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class ReadStream:
         on_ready: Callable[[], None],
         request_turn_end: Callable[[], None],
         explain_history: Callable[[], str] = lambda: "the metadata log",
+        at: Location | None = None,
     ) -> None:
         self.request = request
         self.state = ReadStreamState.LOOKING_UP
@@ -119,6 +123,7 @@ class ReadStream:
             timers=timers,
             rng=rng,
             metrics=metrics,
+            order=ReadingOrder(at) if at is not None and request.near else None,
         )
         self._delivery = Delivery(request.log, self._position, self._queue, metrics)
         self._named = NamedTimers(timers, self._mark)
@@ -228,6 +233,7 @@ class ReadStream:
             ready_bytes=self._queue.bytes,
             waiting_entries=len(self._delivery.buffer),
             senders=tuple(read_set.senders.values()),
+            order=tuple(read_set.order),
             waiting_for=self.waiting_for(),
         )
 

@@ -78,6 +78,8 @@ class ShardAnswers:
             sender.cancel_timer()
             sender.status = SenderStatus.READING
             sender.lost = False
+            if not self._read_set.note_started(message, now):
+                self._fail_over.want_rewind()
             self._lookup.note_released(message.last_released, now)
         else:
             sender.lost = message.status is Status.REBUILDING

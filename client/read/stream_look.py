@@ -26,5 +26,7 @@ class StreamLook:
     """Received before their turn."""
     senders: tuple[Sender, ...]
     """The shards of the present interval, in order of their ids."""
+    order: tuple[tuple[int, int], ...]
+    """Shards and their tiers, by which entries are to be sent; empty: by the places in the copysets."""
     waiting_for: str
     """Why nothing is delivered, for people."""

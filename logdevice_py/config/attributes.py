@@ -75,6 +75,11 @@ class LogAttributes:
     single_copy_delivery: bool = setting(
         True, unit="flag", doc="Readers get each record from one shard of its copyset instead of from all."
     )
+    read_near: bool = setting(
+        True,
+        unit="flag",
+        doc="With single_copy_delivery: readers that know where they stand get records from the nearest shard that has them.",
+    )
     max_payload_bytes: int = setting(_MIB, unit="bytes", lo=1, hi=32 * _MIB, doc="Largest payload of one append.")
     strict_order: bool = setting(
         False,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from logdevice_py.config.location import Location, Scope
-from logdevice_py.core.ids import NodeId, ShardId, node_of
+from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.machine import Rng
 
 _SOMEBODY: Final = NodeId(0)
@@ -40,6 +40,19 @@ def distance(here: Location | None, there: Location | None) -> int:
         ),
         len(_SCOPES),
     )
+
+
+def reading_tiers(shards: Iterable[ShardId], at: Location | None, place: Place, health: Health) -> dict[ShardId, int]:
+    """How early each shard should be asked, 0 first: kinds of health follow one another, in each the near ones come first. Those of a tier are equal."""
+    return {shard: health(shard) * (_FARTHEST + 1) + distance(at, place(shard)) for shard in shards}
+
+
+def shown_order(order: Iterable[tuple[int, int]]) -> str:
+    """Shards and their tiers, for people: those of a tier with commas, tiers apart."""
+    by_tier: dict[int, list[str]] = {}
+    for shard, tier in sorted(order):
+        by_tier.setdefault(tier, []).append(format_shard(ShardId(shard)))
+    return " | ".join(", ".join(by_tier[tier]) for tier in sorted(by_tier))
 
 
 def nearest_first(

@@ -32,4 +32,7 @@ class ClientReadStreamsRow:
         _TEXT,
         "The shards that it reads from: how it stands with each, up to where it has spoken, and whether it counts as down, slow or lost.",
     )
+    reading_order: str = column(
+        _TEXT, "Shards that it wants to send, first to last: N1:S0, N2:S0 | N3:S0; empty: as in the copysets."
+    )
     waits_for: str = column(_TEXT, "Why nothing is delivered at this moment.")

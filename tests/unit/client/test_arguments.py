@@ -18,8 +18,10 @@ from client.arguments import (
     timeout_argument,
     writer_options,
 )
+from client.cli import cat
 from client.client import Client
 from client.cluster_file import CLUSTER_VARIABLE
+from client.location import LOCATION_VARIABLE, region
 from client.settings import WriterSettings
 from client.sync import SyncClient
 from logdevice_py.config.parse import load_cluster
@@ -73,7 +75,9 @@ async def test_an_option_that_readers_do_not_have_is_told_with_those_that_they_h
     assert "by_time" not in text
     text = refused(lambda: client.merged_reader(7, by_tiem=True))
     assert "'by_tiem'; did you mean by_time? there are by_time, " in text
-    assert refused(lambda: client.reader(7, xyzzy=1)).startswith("a reader has no option 'xyzzy'; there are progress, ")
+    assert refused(lambda: client.reader(7, xyzzy=1)).startswith(
+        "a reader has no option 'xyzzy'; there are near, progress, "
+    )
 
 
 def test_a_client_of_no_file_uses_that_of_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,3 +178,55 @@ def test_writer_options_out_of_their_range_are_refused(options: dict[str, Any]) 
 def test_options_of_a_call_come_before_those_of_the_cluster_file() -> None:
     chosen = writer_options({"compression": "lz4", "timeout_us": "1s"}, {"timeout": "2s", "memory": 5})
     assert chosen == WriterSettings(compression="lz4", timeout_us=2_000_000, memory_bytes_max=5)
+
+
+class TestLocation:
+    FILE = CLUSTER + '[settings.client]\nlocation = "eu.d.c.r.p"\n'
+
+    @pytest.fixture(autouse=True)
+    def no_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(LOCATION_VARIABLE, raising=False)
+
+    def test_who_says_nothing_stands_where_the_file_says(self) -> None:
+        assert str(Client(load_cluster(self.FILE)).location) == "eu.d.c.r.p"
+        assert Client(load_cluster(CLUSTER)).location is None
+
+    def test_the_environment_says_it_for_a_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(LOCATION_VARIABLE, "us....")
+        client = Client(load_cluster(self.FILE))
+        assert client.location is not None
+        assert client.location.region == "us"
+        assert client.session.location == client.location
+
+    def test_what_the_application_says_counts_most(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(LOCATION_VARIABLE, "us....")
+        config = load_cluster(self.FILE)
+        assert str(Client(config, location="ap.d.c.r.p").location) == "ap.d.c.r.p"
+        assert Client(config, location=region("ap")).location == region("ap")
+        assert Client(config, location="").location is None
+
+    def test_no_location_is_refused_with_who_said_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(LogDeviceError, match=r"^INVALID_PARAM: location: .* has 6 labels"):
+            Client(load_cluster(CLUSTER), location="a.b.c.d.e.f")
+        wrong = load_cluster(self.FILE.replace("eu.d", "e u.d"))
+        with pytest.raises(LogDeviceError, match=r"^INVALID_CONFIG: settings\.client: location: "):
+            Client(wrong)
+        monkeypatch.setenv(LOCATION_VARIABLE, "e/u")
+        with pytest.raises(LogDeviceError, match=f"^INVALID_CONFIG: {LOCATION_VARIABLE}: "):
+            Client(load_cluster(CLUSTER))
+
+    def test_programs_take_a_location_or_a_region(self) -> None:
+        parsed = cat.parser().parse_args(["-c", "x", "--from-region", "us", "7"])
+        assert parsed.region == region("us")
+        with pytest.raises(SystemExit):
+            cat.parser().parse_args(["-c", "x", "--from-region", "us.d", "7"])
+
+    @pytest.mark.parametrize(
+        ("given", "log", "near"), [(None, True, True), (None, False, False), (False, True, False), (True, False, True)]
+    )
+    def test_readers_want_near_copies_as_they_say_or_else_as_the_log_says(
+        self, given: bool | None, log: bool, near: bool
+    ) -> None:
+        config = load_cluster(CLUSTER + f"read_near = {str(log).lower()}\n")
+        reader = Client(config, location="us....").reader(7, near=given)
+        assert reader._stream.request.near is near

@@ -13,6 +13,7 @@ from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig
+from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import (
@@ -113,6 +114,9 @@ class Harness:
         single_copy: bool = True,
         settings: ReadSettings | None = None,
         intervals: tuple[EpochInterval, ...] | None = None,
+        near: bool = True,
+        at: Location | None = None,
+        config: ClusterConfig | None = None,
     ) -> None:
         self.now = Micros(0)
         self.out = Outbox()
@@ -122,8 +126,8 @@ class Harness:
         self.wakes = 0
         self.intervals = (make_interval(1, list(range(nodes)), copies),) if intervals is None else intervals
         self.stream = ReadStream(
-            ReadRequest(log=LOG, stream=5, first=Lsn(first), until=Lsn(until), single_copy=single_copy),
-            config=make_config(nodes),
+            ReadRequest(log=LOG, stream=5, first=Lsn(first), until=Lsn(until), single_copy=single_copy, near=near),
+            config=config or make_config(nodes),
             settings=settings or ReadSettings(),
             outbox=self.out,
             timers=self.timers,
@@ -132,6 +136,7 @@ class Harness:
             request_history=self._on_request,
             on_ready=self._on_ready,
             request_turn_end=lambda: None,
+            at=at,
         )
         self.starts: dict[ShardId, Start] = {}
         self.stopped: list[ShardId] = []
@@ -182,7 +187,15 @@ class Harness:
     def version(self, node: int) -> int:
         return self.starts[shard(node)].filter_version
 
-    def started(self, member: ShardId, status: Status = Status.OK, last_released: int = 0) -> None:
+    def started(
+        self,
+        member: ShardId,
+        status: Status = Status.OK,
+        last_released: int = 0,
+        *,
+        ordered: bool | None = None,
+    ) -> None:
+        """The shard answers its latest START. `ordered`: whether it knows what an order is; None: it does."""
         self.stream.answers.on_started(
             Started(
                 log=LOG,
@@ -191,6 +204,7 @@ class Harness:
                 status=status,
                 filter_version=self.starts[member].filter_version,
                 last_released=Lsn(last_released),
+                ordered=bool(self.starts[member].order) if ordered is None else ordered,
             ),
             self.now,
         )
@@ -243,6 +257,10 @@ class Harness:
 
     def is_single_copy(self, node: int) -> bool:
         return bool(self.starts[shard(node)].flags & StartFlags.SINGLE_COPY)
+
+    def order(self, node: int) -> dict[int, int]:
+        """Tiers by node, of the last START to a node."""
+        return {member >> 8: tier for member, tier in self.starts[shard(node)].order}
 
     def known_down(self, node: int) -> list[int]:
         return [member >> 8 for member in self.starts[shard(node)].known_down]
