@@ -79,6 +79,7 @@ class Medium(Protocol):
     rng: Rng
     effects: Counter[str]
     link_faults: dict[tuple[int, int], list[LinkFault]]
+    distances: dict[tuple[int, int], int]
 
     @property
     def blocks(self) -> bool:
@@ -181,6 +182,8 @@ class End:
         network = self._network
         scheduler = network.scheduler
         arrival = scheduler.now + network.delay()
+        if network.distances:
+            arrival += network.distances.get((self.host.address, self.other.host.address), 0)
         if network.link_faults:
             faults = network.link_faults.get((self.host.address, self.other.host.address))
             if faults:

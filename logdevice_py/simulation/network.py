@@ -41,6 +41,8 @@ class Network:
         self._slow_fault = ""
         self._slow_probability = settings.slow_probability
         self.link_faults: dict[tuple[int, int], list[LinkFault]] = {}
+        self.distances: dict[tuple[int, int], int] = {}
+        """By how many microseconds writes of one machine to another take longer than others, at all times: how far apart they stand."""
         self._blocked: dict[tuple[int, int], list[str]] = {}
         self._blocks = 0
         self._block_of: dict[tuple[int, int], int] = {}
@@ -307,7 +309,8 @@ class Network:
         attempt = _Attempt(self, source, target, outcome)
         self.scheduler.after(self.settings.dial_timeout, attempt.timeout)
         if not self.is_blocked(source, target):
-            self.scheduler.after(self.delay(), attempt.reach)
+            there_and_back = self.distances.get((source, target), 0) + self.distances.get((target, source), 0)
+            self.scheduler.after(self.delay() + there_and_back, attempt.reach)
         else:
             self.count_block(source, target)
 

@@ -134,6 +134,8 @@ class SimCluster:
         logs: int = 8,
         replicate: str | None = None,
         racks: int = 1,
+        regions: int = 1,
+        round_trip: float = 0.0,
         durability: str = "sync",
         log_tree: bool = False,
         attributes: Mapping[str, str | int | bool] | None = None,
@@ -147,7 +149,9 @@ class SimCluster:
             nodes: how many nodes.
             logs: logs 1 to `logs` exist.
             replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
-            racks: nodes are spread over so many racks.
+            racks: nodes are spread over so many racks, of each region.
+            regions: nodes stand in ``region0``, ``region1`` and so on in turn.
+            round_trip: virtual seconds from one region to another and back.
             durability: "sync" or "async".
             log_tree: logs can be made at run time.
             attributes: further ones of all logs, as in a cluster file.
@@ -161,11 +165,12 @@ class SimCluster:
         Raises:
             ValueError: one of them is wrong.
         """
-        for what, number in (("nodes", nodes), ("logs", logs), ("racks", racks)):
+        for what, number in (("nodes", nodes), ("logs", logs), ("racks", racks), ("regions", regions)):
             if number < 1:
                 raise ValueError(f"{what} is a number from 1 on, not {number}")
-        if racks > nodes:
-            raise ValueError(f"{nodes} nodes cannot be spread over {racks} racks")
+        if racks * regions > nodes:
+            where = f"{racks} racks" if regions == 1 else f"{regions} regions of {racks} racks"
+            raise ValueError(f"{nodes} nodes cannot be spread over {where}")
         _check_time("fault_interval", fault_interval)
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimEventLoop):
@@ -176,15 +181,20 @@ class SimCluster:
                 logs,
                 replicate or f"node:{min(3, nodes)}",
                 racks,
+                regions,
                 durability_argument(durability),
                 log_tree,
                 attributes or {},
             )
         )
+        self._regions = regions
+        self._one_way = round(round_trip * 1e6 / 2)
         self.rng = random.Random(f"application {seed}")
         """For the application's own choices."""
         self.machines = SimMachines(config, seed, scheduler=loop.scheduler, trace=trace)
         self._clients = 0
+        for node in range(nodes):
+            self._place(node, node % regions)
         self.state_at_end = ""
         """What it still shows when all nodes were taken down, as a test that failed prints it then."""
         kinds = _kinds(faults, self.rng)
@@ -226,12 +236,29 @@ class SimCluster:
             while not done():  # noqa: ASYNC110 - virtual time, and machines that know no asyncio
                 await asyncio.sleep(0.001)
 
-    def client(self) -> Client:
-        """A client of this cluster; use it as an async context manager."""
+    def _place(self, address: int, region: int) -> None:
+        """A machine stands in a region: what it sends to nodes of others, and they to it, takes its time."""
+        if self._one_way:
+            for node in self.machines.nodes:
+                if node % self._regions != region:
+                    self.machines.network.distances[address, node] = self._one_way
+                    self.machines.network.distances[node, address] = self._one_way
+
+    def client(self, region: int | None = None) -> Client:
+        """A client of this cluster; use it as an async context manager.
+
+        Args:
+            region: where it stands, by number; its readers then get the nearest copies. None: nowhere in particular, near all nodes.
+        """
+        if region is not None and not 0 <= region < self._regions:
+            raise ValueError(f"there is no region {region} among {self._regions}")
         address = APPLICATION_ADDRESS - self._clients
         self._clients += 1
+        if region is not None:
+            self._place(address, region)
         return Client(
             self.machines.config,
+            location=f"region{region}...." if region is not None and self._regions > 1 else "",
             seed=self.machines.rng.getrandbits(64),
             network=lambda machines: SimClientNetwork(self.machines, machines, address),
         )
@@ -439,11 +466,17 @@ def _no_client() -> None:
     """The application's clients are its own."""
 
 
+def _location(node: int, racks: int, regions: int) -> str:
+    rack = f"rack{node // regions % racks}"
+    return rack if regions == 1 else f"region{node % regions}.d.c.r.{rack}"
+
+
 def _cluster_file(
     nodes: int,
     logs: int,
     replicate: str,
     racks: int,
+    regions: int,
     durability: Durability,
     log_tree: bool,
     attributes: Mapping[str, str | int | bool],
@@ -471,6 +504,6 @@ def _cluster_file(
             f'host = "127.0.0.{node + 1}"',
             "port = 7000",
             'roles = ["sequencer", "storage"]',
-            f'location = "rack{node % racks}"',
+            f'location = "{_location(node, racks, regions)}"',
         ]
     return "\n".join(lines)

@@ -96,6 +96,8 @@ class TestSimulate:
             ({"fault_interval": 0}, "fault_interval"),
             ({"racks": 0}, "racks"),
             ({"nodes": 3, "racks": 4}, "3 nodes cannot be spread over 4 racks"),
+            ({"nodes": 5, "racks": 2, "regions": 3}, "5 nodes cannot be spread over 3 regions of 2 racks"),
+            ({"regions": 0}, "regions is a number from 1 on, not 0"),
             ({"nodes": 0}, "nodes"),
             ({"logs": 0}, "logs"),
             ({"virtual_seconds": -1}, "virtual_seconds"),

@@ -325,6 +325,16 @@ class TestBadLinks:
         pair.pass_time(SECOND)
         assert pair.got == list(range(1, 202))
 
+    def test_machines_that_stand_apart_hear_of_each_other_later(self) -> None:
+        pair = Pair(delay_max=1000, slow_probability=0.0).connected()
+        pair.network.distances[0, 1] = SECOND
+        got = len(pair.got)
+        pair.send()
+        pair.pass_time(SECOND - 1)
+        assert len(pair.got) == got
+        pair.pass_time(2001)
+        assert len(pair.got) == got + 1
+
     def test_a_peer_that_reads_nothing_is_disconnected(self) -> None:
         pair = Pair(output_bytes_congested=500, output_bytes_max=1000).connected()
         pair.network.block(0, 1)
