@@ -92,6 +92,7 @@ class Reader(ItemReader):
         *,
         single_copy: bool | None = None,
         near: bool | None = None,
+        hedged: bool | None = None,
         progress: bool = False,
         settings: ReadSettings | None = None,
     ) -> None:
@@ -105,6 +106,7 @@ class Reader(ItemReader):
                 An aware datetime: what is older, of what can be read when reading begins.
             single_copy: whether each entry comes from one shard only; None: as the log's attributes say.
             near: whether that is the nearest one, where the client knows where it stands; None: as the log's attributes say.
+            hedged: whether others are asked for what the shard that should send it does not send in time; None: as the log's attributes say.
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
 
@@ -125,6 +127,7 @@ class Reader(ItemReader):
         self._client = client
         self._single_copy = single_copy
         self._near = near
+        self._hedged = hedged
         self._end = end
         self._shows_progress = flag_argument("progress", progress)
         self._progress: Progress | None = None
@@ -137,22 +140,22 @@ class Reader(ItemReader):
             stream=next(client.session.ids),
             first=Lsn(max(start, LSN_OLDEST)),
             until=Lsn(LSN_MAX if end.lsn is None else end.lsn),
-            single_copy=self._reads_single_copies(),
-            near=self._reads_near(),
+            **self._manner(),
         )
         self._prepare(request)
 
-    def _reads_single_copies(self) -> bool:
+    def _manner(self) -> dict[str, Any]:
+        """How shards are to send: as the reader says, else as the attributes of the log do."""
+        single_copy, near, hedged = True, True, False
         attributes = self._client.config.log(self.log)
-        if self._single_copy is None and attributes is not None:
-            return attributes.single_copy_delivery
-        return self._single_copy is not False
-
-    def _reads_near(self) -> bool:
-        attributes = self._client.config.log(self.log)
-        if self._near is None and attributes is not None:
-            return attributes.read_near
-        return self._near is not False
+        if attributes is not None:
+            single_copy, near = attributes.single_copy_delivery, attributes.read_near
+            hedged = attributes.hedged_reads
+        return {
+            "single_copy": single_copy if self._single_copy is None else self._single_copy,
+            "near": near if self._near is None else self._near,
+            "hedged": hedged if self._hedged is None else self._hedged,
+        }
 
     def _prepare(self, request: ReadRequest) -> None:
         client = self._client
@@ -190,8 +193,7 @@ class Reader(ItemReader):
             log = await self._client.known_log(self._unknown, timeout)
             if self._unknown is not None and not self._closed:  # nobody else did meanwhile
                 self.log, self._unknown = log, None
-                single_copy, near = self._reads_single_copies(), self._reads_near()
-                self._prepare(replace(self._stream.request, log=log, single_copy=single_copy, near=near))
+                self._prepare(replace(self._stream.request, log=log, **self._manner()))
         if self._end.lsn is None and not self._closed:
             until = await self._end.find(self._client, self.log, timeout)
             if self._end.lsn is None and not self._closed:  # nobody else did meanwhile

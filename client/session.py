@@ -27,7 +27,7 @@ from client.look_up.survey import SurveyContext
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
-from client.read.open_streams import OpenStreams
+from client.read.open_streams import OpenStreams, hedge_context
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
@@ -109,7 +109,10 @@ class ClientSession:
         )
         self.writers = OpenWriters()
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
-        self.streams = OpenStreams(self._wake_log, timers, read_settings or ReadSettings())
+        read_settings = read_settings or ReadSettings()
+        self.streams = OpenStreams(self._wake_log, timers, read_settings)
+        self.hedges = hedge_context(read_settings, self.ids, self.streams)
+        """What hedged read streams have in common."""
         self._turn_handlers: dict[TurnHandler, None] = {}
         """Of this turn."""
         self._routes: Final = handlers_of(self, self.requests, self.streams)

@@ -45,6 +45,7 @@ class SessionStream:
             request_turn_end=lambda: session.streams.request_turn_end(request.stream),
             explain_history=self._explain_history,
             at=session.location,
+            hedges=session.hedges,
         )
         self._session = session
         self._history: HistoryRequest | None = None

@@ -10,8 +10,9 @@ from client.read.sender_state import Sender
 from client.session import ClientSession
 from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.units import Micros
 from logdevice_py.placement.reading_order import shown_order
-from logdevice_py.tables.clients import ClientReadStreamsRow
+from logdevice_py.tables.clients import ClientReadStreamsRow, ClientShardDelaysRow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import STREAM_SHOWN
 from logdevice_py.tables.waits import WaitCause, WaitKind, WaitsRow
@@ -47,6 +48,24 @@ def reader_waits_rows(session: ClientSession, name: str, constraints: Constraint
         )
 
 
+def client_shard_delays_rows(
+    session: ClientSession, name: str, constraints: Constraints, now: Micros
+) -> Iterator[ClientShardDelaysRow]:
+    """Table `client_shard_delays`, at a time of the client's clock."""
+    delays = session.hedges.delays
+    for shard, known in delays.shards():
+        yield ClientShardDelaysRow(
+            client=name,
+            shard=format_shard(shard),
+            answers=known.samples,
+            usual_delay_us=known.p95_us,
+            round_trip_us=known.round_trip_us,
+            hedge_delay_us=known.hedge_delay_us(delays.settings),
+            overtaken=known.lost,
+            last_for_us=max(0, known.slow_until - now),
+        )
+
+
 def _row(stream: ReadStream, name: str) -> ClientReadStreamsRow:
     look, request = stream.look(), stream.request
     return ClientReadStreamsRow(
@@ -63,6 +82,7 @@ def _row(stream: ReadStream, name: str) -> ClientReadStreamsRow:
         single_copy=int(look.single_copy),
         shards=", ".join(map(_describe, look.senders)),
         reading_order=shown_order(look.order),
+        hedges=look.hedges,
         waits_for=look.waiting_for,
     )
 

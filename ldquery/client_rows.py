@@ -8,8 +8,9 @@ from concurrent.futures import TimeoutError as LateError
 from typing import TYPE_CHECKING, Any, Final
 
 from client.sync import SyncClient
-from client.tables import client_read_streams_rows, reader_waits_rows
+from client.tables import client_read_streams_rows, client_shard_delays_rows, reader_waits_rows
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
 from logdevice_py.tables.constraints import Constraints
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from client.session import ClientSession
 
 
-_FILL: Final[dict[str, Callable[[ClientSession, str, Constraints], Iterator[Any]]]] = {
-    "client_read_streams": client_read_streams_rows,
-    "waits": reader_waits_rows,
+_FILL: Final[dict[str, Callable[[ClientSession, str, Constraints, Micros], Iterator[Any]]]] = {
+    "client_read_streams": lambda session, name, constraints, now: client_read_streams_rows(session, name, constraints),
+    "client_shard_delays": client_shard_delays_rows,
+    "waits": lambda session, name, constraints, now: reader_waits_rows(session, name, constraints),
 }
 TABLES_OF_CLIENTS: Final = frozenset(_FILL)
 
@@ -41,7 +43,7 @@ class ClientRows:
             raise LogDeviceError(Status.SHUTDOWN, f"client {client.name!r} is not open", retriable=False)
 
         def rows() -> list[Any]:
-            return list(fill(client.session, client.name, constraints))
+            return list(fill(client.session, client.name, constraints, client.now()))
 
         if client.running_loop() is client.loop:
             return rows()

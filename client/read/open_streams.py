@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from client.read.hedge_budget import HedgeBudget
+from client.read.hedging import HedgeContext, HedgeMessages
 from client.read.read_stream import ReadStream
 from client.read.release_lookup import ReleaseLookup, StandingStream
 from client.read.settings import ReadSettings
 from client.read.shard_answers import ShardAnswers
+from client.read.shard_delays import KnownDelays
 from client.read.shard_statuses import ShardStatuses
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, PeerId
@@ -42,7 +45,7 @@ class StreamMessages(StandingStream, Protocol):
 class OpenStreams:
     """By stream id. A stream may close itself, or have another one opened, while it is handed something."""
 
-    __slots__ = ("_by_id", "_release_lookup", "_statuses", "due")
+    __slots__ = ("_by_id", "_hedges", "_release_lookup", "_statuses", "due")
 
     def __init__(self, wake: Callable[[LogId, Micros], None], timers: TimerQueue, settings: ReadSettings) -> None:
         """
@@ -50,6 +53,8 @@ class OpenStreams:
             wake: has a log sequenced by somebody.
         """
         self._by_id: dict[int, StreamMessages] = {}
+        self._hedges: dict[int, HedgeMessages] = {}
+        """Hedges of streams, by ids of their own."""
         self.due: dict[int, None] = {}
         """Streams of which the turn has not ended yet."""
         self._statuses = ShardStatuses()
@@ -60,6 +65,14 @@ class OpenStreams:
         self._by_id[stream_id] = stream
         self._release_lookup.watch(now)
         stream.on_shard_statuses(self._statuses, Micros(0))
+
+    def add_hedges(self, stream_id: int, hedges: HedgeMessages) -> None:
+        """From here on the hedges of a stream get their messages. Their id comes from the session's `ids`."""
+        self._hedges[stream_id] = hedges
+
+    def remove_hedges(self, stream_id: int) -> None:
+        """A stream needs no hedges any more."""
+        self._hedges.pop(stream_id, None)
 
     def remove(self, stream_id: int) -> None:
         """The stream is closed; messages under way to it are dropped."""
@@ -84,6 +97,8 @@ class OpenStreams:
         stream = self._by_id.get(message.stream)
         if stream is not None:
             stream.answers.on_started(message, now)
+        elif (hedges := self._hedges.get(message.stream)) is not None:
+            hedges.on_started(message, now)
 
     @handles(Records)
     def on_records(self, peer: PeerId, message: Records, now: Micros) -> None:
@@ -91,6 +106,8 @@ class OpenStreams:
         stream = self._by_id.get(message.stream)
         if stream is not None:
             stream.answers.on_records(message, now)
+        elif (hedges := self._hedges.get(message.stream)) is not None:
+            hedges.on_records(message, now)
 
     @handles(ShardGap)
     def on_gap(self, peer: PeerId, message: ShardGap, now: Micros) -> None:
@@ -98,6 +115,8 @@ class OpenStreams:
         stream = self._by_id.get(message.stream)
         if stream is not None:
             stream.answers.on_gap(message, now)
+        elif (hedges := self._hedges.get(message.stream)) is not None:
+            hedges.on_gap(message, now)
 
     @handles(ShardStatus)
     def on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
@@ -129,3 +148,23 @@ class OpenStreams:
         self._statuses.forget_begun(peer)
         for stream in list(self._by_id.values()):
             stream.on_peer_down(peer, now)
+
+
+def hedge_context(settings: ReadSettings, ids: Iterator[int], streams: OpenStreams) -> HedgeContext:
+    """What hedged streams of a client have in common.
+
+    Args:
+        ids: of streams.
+    """
+
+    def begin(hedges: HedgeMessages) -> int:
+        stream_id = next(ids)
+        streams.add_hedges(stream_id, hedges)
+        return stream_id
+
+    return HedgeContext(
+        delays=KnownDelays(settings),
+        budget=HedgeBudget(settings.hedge_budget_percent),
+        open=begin,
+        close=streams.remove_hedges,
+    )

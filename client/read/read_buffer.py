@@ -34,6 +34,11 @@ class ReadBuffer:
     def __len__(self) -> int:
         return len(self._by_lsn)
 
+    @property
+    def image_bytes(self) -> int:
+        """Of all copies."""
+        return sum(len(copy.image) for copy in self._by_lsn.values())
+
     def get(self, lsn: int) -> Buffered | None:
         """The copy at an LSN."""
         return self._by_lsn.get(lsn)

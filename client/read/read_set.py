@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,8 @@ from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Records, ShardGap, Start, Started, StartFlags, Stop, Window
 
+_TIER_LAST: Final = 256
+"""Of shards that an order does not name."""
 _UNORDERED_US: Final = 60_000_000
 """How long a stream goes without an order when a shard does not know what that is: it runs an earlier version."""
 
@@ -37,6 +40,8 @@ class ReadRequest:
     """Each entry is sent by one shard only, as long as shards do not fail."""
     near: bool = True
     """By the nearest of those that have it, where it is known where the reader stands."""
+    hedged: bool = False
+    """Others are asked for what the shard that should send it does not send in time."""
 
 
 @dataclass(slots=True)
@@ -111,7 +116,8 @@ class ReadSet:
         self._rng = rng
         self._metrics = metrics
         self._version = 0
-        self._replication = 0
+        self.replication = 0
+        """Copies of the interval's entries."""
         self._config_version = 0
         self._share = 0
         self._known_down: list[int] = []
@@ -141,7 +147,7 @@ class ReadSet:
             sender.cancel_timer()
             if shard not in self.senders or self.senders[shard].status is SenderStatus.ABSENT:
                 self._stop(sender)
-        self._replication = interval.replication.copies
+        self.replication = interval.replication.copies
         settings = self._settings
         self._share = max(settings.shard_buffer_bytes_min, settings.buffer_bytes // max(1, len(self.senders)))
 
@@ -212,7 +218,7 @@ class ReadSet:
         self.order = NO_ORDER
         if single_copy:
             self._known_down = [shard for shard, sender in self.senders.items() if sender.excused]
-            if self._reading_order is not None and now >= self._unordered_until:
+            if self._reading_order is not None and self.may_order(now):
                 self.order = self._reading_order.of(self.senders, now)
         for sender in self.senders.values():
             # What it sent is forgotten, so what it said must be too, even if it cannot be asked again yet.
@@ -231,6 +237,7 @@ class ReadSet:
         sender.next_lsn = position.first
         sender.unable.clear()
         sender.received = 0
+        sender.asked_at = now
         sender.granted = self._room(sender)
         sender.window_high = position.window_high(self._settings.window_lsns, self._queue.held_from)
         sender.timer = self._timers.at(
@@ -249,7 +256,7 @@ class ReadSet:
                 bytes_credit=sender.granted,
                 flags=int(StartFlags.SINGLE_COPY if self.single_copy else StartFlags.NONE),
                 filter_version=sender.version,
-                replication=self._replication,
+                replication=self.replication,
                 known_down=self._known_down,
                 order=self.order,
             ),
@@ -305,6 +312,16 @@ class ReadSet:
         self._metrics.protocol_violations += 1
         self._stop(sender)
         self.wait(sender, now)
+
+    def may_order(self, now: Micros) -> bool:
+        """Shards are told whom of a copyset is to send, if anybody is preferred."""
+        return now >= self._unordered_until
+
+    def first_to_send(self, copyset: Sequence[ShardId]) -> ShardId | None:
+        """Who of a copyset has to send under the present filter; None: nobody has."""
+        tiers = dict(self.order)
+        able = [member for member in copyset if member not in self._known_down]
+        return min(able, key=lambda member: tiers.get(member, _TIER_LAST), default=None)
 
     # What comes in
 

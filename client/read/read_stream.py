@@ -23,6 +23,7 @@ from client.read.batch import RecordBatch
 from client.read.current_interval import CurrentInterval
 from client.read.delivery import Delivery
 from client.read.fail_over import FailOver
+from client.read.hedging import HedgeContext, Hedging
 from client.read.items import Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.missing_entries import Ask, LookBack, Lost, MissingEntries
@@ -85,6 +86,7 @@ class ReadStream:
         request_turn_end: asks the owner for a call of `on_turn_end` when all events of the turn are handed in.
         explain_history: whom the owner waits for while no nodeset is known.
         at: where the reader stands; None: nobody knows.
+        hedges: of the client; needed where the request says that it is hedged.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class ReadStream:
         request_turn_end: Callable[[], None],
         explain_history: Callable[[], str] = lambda: "the metadata log",
         at: Location | None = None,
+        hedges: HedgeContext | None = None,
     ) -> None:
         self.request = request
         self.state = ReadStreamState.LOOKING_UP
@@ -114,6 +117,10 @@ class ReadStream:
             # The entry before the first LSN may be the bridge of the epoch.
             self._position.look_back = Lsn(request.first - 1)
         self._queue = ReadyQueue(request.log, request.first, metrics)
+        is_well = None if hedges is None or not request.hedged else hedges.delays.is_well
+        order = None
+        if is_well is not None or (at is not None and request.near):
+            order = ReadingOrder(at if request.near else None, is_well)
         self._read_set = ReadSet(
             request,
             self._position,
@@ -123,7 +130,7 @@ class ReadStream:
             timers=timers,
             rng=rng,
             metrics=metrics,
-            order=ReadingOrder(at) if at is not None and request.near else None,
+            order=order,
         )
         self._delivery = Delivery(request.log, self._position, self._queue, metrics)
         self._named = NamedTimers(timers, self._mark)
@@ -140,6 +147,22 @@ class ReadStream:
             metrics=metrics,
         )
         self._missing = MissingEntries(request, self._position, self._read_set, self._named, settings)
+        self._hedging: Hedging | None = None
+        if hedges is not None and order is not None and is_well is not None:
+            self._hedging = Hedging(
+                request,
+                self._position,
+                self._read_set,
+                self._delivery,
+                self._lookup,
+                self._named,
+                order,
+                hedges,
+                outbox=outbox,
+                metrics=metrics,
+                want_rewind=self._fail_over.want_rewind,
+                mark=self._mark,
+            )
         self.answers = ShardAnswers(
             self._position,
             self._read_set,
@@ -150,10 +173,13 @@ class ReadStream:
             self._fail_over,
             metrics,
             self._mark,
+            self._hedging,
         )
         """Takes what shards send."""
         self._dirty = False
-        self._stalls = StallWatch(self._position, self._read_set, self._fail_over, self._lookup, self._named, settings)
+        self._stalls = StallWatch(
+            self._position, self._read_set, self._fail_over, self._lookup, self._named, settings, self._hedging
+        )
 
     # Face of the owner
 
@@ -234,6 +260,7 @@ class ReadStream:
             waiting_entries=len(self._delivery.buffer),
             senders=tuple(read_set.senders.values()),
             order=tuple(read_set.order),
+            hedges="" if self._hedging is None else self._hedging.explain(),
             waiting_for=self.waiting_for(),
         )
 
@@ -278,6 +305,8 @@ class ReadStream:
         detector = self._interval.enter(index)
         self._forget_received()
         self._fail_over.enter_interval(detector, now)
+        if self._hedging is not None:
+            self._hedging.restarted(now)
 
     def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None:
         """The cluster says anew of which shards nobody waits for the data any more."""
@@ -310,9 +339,15 @@ class ReadStream:
             detector = self._interval.detector
             if detector is not None:
                 self._fail_over.look_for_slow(detector, self._lookup.released, now)
+                if self._hedging is not None:
+                    self._hedging.let_back(now)
                 if self._fail_over.is_time(now):
                     self._forget_received()
                     self._fail_over.rewind(detector, now)
+                    if self._hedging is not None:
+                        self._hedging.restarted(now)
+            if self._hedging is not None:
+                self._hedging.look(now)
             self._stalls.look(now)
             self._read_set.refresh_all()
         if self.ready:
@@ -391,6 +426,8 @@ class ReadStream:
     def _close(self, state: ReadStreamState) -> None:
         self._become(state)
         self._read_set.stop_all()
+        if self._hedging is not None:
+            self._hedging.close()
         self._delivery.buffer.clear()
         self._named.cancel_all()
 
@@ -398,6 +435,8 @@ class ReadStream:
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node broke, or it could not be dialled."""
+        if self._hedging is not None:
+            self._hedging.on_peer_down(peer)
         if self.state is ReadStreamState.READING and self._fail_over.on_peer_down(peer, now):
             self._interval.look_again(reading=True)
             self._mark()
@@ -410,4 +449,6 @@ class ReadStream:
     def _forget_received(self) -> None:
         """All shards are about to be started anew at the next LSN."""
         self._missing.forget()
+        if self._hedging is not None:
+            self._hedging.forget()
         self._delivery.buffer.clear()

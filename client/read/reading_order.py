@@ -20,21 +20,17 @@ _TOGETHER: Final = 64
 _SOMEBODY: Final = NodeId(0)
 
 
-def _well(shard: ShardId, now: Micros) -> bool:
-    return True
-
-
 class ReadingOrder:
     """The order of one stream.
 
     Args:
         at: where the reader stands; None: all shards are equally far.
-        is_well: whether a shard was not slow lately.
+        is_well: whether a shard was not slow lately; None: nobody knows of any.
     """
 
     __slots__ = ("_at", "_config", "_is_well")
 
-    def __init__(self, at: Location | None = None, is_well: Callable[[ShardId, Micros], bool] = _well) -> None:
+    def __init__(self, at: Location | None = None, is_well: Callable[[ShardId, Micros], bool] | None = None) -> None:
         self._at = at
         self._is_well = is_well
         self._config: ClusterConfig | None = None
@@ -58,7 +54,7 @@ class ReadingOrder:
 
     def _tiers(self, shards: Iterable[ShardId], now: Micros) -> dict[ShardId, int]:
         def health(shard: ShardId) -> ReadHealth:
-            if not self._is_well(shard, now):
+            if self._is_well is not None and not self._is_well(shard, now):
                 return ReadHealth.FAILED
             if self._at is None or config is None or config.is_writable(shard):
                 return ReadHealth.WELL

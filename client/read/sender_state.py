@@ -9,6 +9,7 @@ from typing import Final
 from logdevice_py.core.ids import Generation, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Timer
+from logdevice_py.core.units import Micros
 
 _UNABLE_MAX: Final = 1000
 """Of more ranges that a shard cannot tell of, the last are taken for one with what lies between them."""
@@ -30,6 +31,7 @@ class Sender:
     """One shard of the read set."""
 
     __slots__ = (
+        "asked_at",
         "down",
         "failures",
         "generation",
@@ -69,6 +71,8 @@ class Sender:
         """Ranges, first to last LSN, ascending and apart: that it has nothing there does not count, it may have lost it."""
         self.version = 0
         """Filter version of its last START."""
+        self.asked_at = Micros(0)
+        """When its last START left."""
         self.window_high: Lsn = LSN_INVALID
         self.granted = 0
         """Bytes that it may send in total since its last START."""

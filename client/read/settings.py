@@ -56,6 +56,29 @@ class ReadSettings:
     slow_shard_penalty_us_max: int = setting(
         1_800_000_000, unit="us", lo=1_000, doc="Longest such time, when a shard is slow again and again."
     )
+    hedge_delay_us_min: int = setting(
+        5_000,
+        unit="us",
+        lo=100,
+        doc="How long a shard may take at least before a hedged reader asks others for what it owes. Otherwise 1.5 times its usual delay (p95), and the way there and back.",
+    )
+    hedge_delay_us_max: int = setting(500_000, unit="us", lo=100, doc="How long it may take at most.")
+    hedge_delay_us_initial: int = setting(
+        50_000, unit="us", lo=100, doc="How long it may take while its usual delay is not known."
+    )
+    hedge_budget_percent: int = setting(
+        5,
+        unit="percent",
+        lo=0,
+        hi=100,
+        doc="What hedges may bring, of the entries and bytes that readers read; 0: there are none.",
+    )
+    hedge_penalty_us: int = setting(
+        60_000_000,
+        unit="us",
+        lo=1_000,
+        doc="How long a shard sends only what no other one can after hedges overtook three of its last hundred answers or more, and three times as many as of others.",
+    )
     gap_grace_period_us: int = setting(
         1_000_000,
         unit="us",

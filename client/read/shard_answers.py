@@ -7,6 +7,7 @@ from collections.abc import Callable
 from client.read.current_interval import CurrentInterval
 from client.read.delivery import Delivery
 from client.read.fail_over import FailOver
+from client.read.hedging import Hedging
 from client.read.metrics import ReadMetrics
 from client.read.missing_entries import MissingEntries
 from client.read.nodeset_lookup import NodesetLookup
@@ -25,6 +26,7 @@ class ShardAnswers:
     __slots__ = (
         "_delivery",
         "_fail_over",
+        "_hedging",
         "_interval",
         "_lookup",
         "_mark",
@@ -46,6 +48,7 @@ class ShardAnswers:
         fail_over: FailOver,
         metrics: ReadMetrics,
         mark: Callable[[], None],
+        hedging: Hedging | None = None,
     ) -> None:
         """
         Args:
@@ -62,6 +65,7 @@ class ShardAnswers:
         self._fail_over = fail_over
         self._metrics = metrics
         self._mark = mark
+        self._hedging = hedging
 
     def _sender(self, message: Started | Records | ShardGap) -> Sender | None:
         if not self.listens:
@@ -78,6 +82,8 @@ class ShardAnswers:
             sender.cancel_timer()
             sender.status = SenderStatus.READING
             sender.lost = False
+            if self._hedging is not None:
+                self._hedging.note_round_trip(sender, now)
             if not self._read_set.note_started(message, now):
                 self._fail_over.want_rewind()
             self._lookup.note_released(message.last_released, now)
@@ -99,6 +105,8 @@ class ShardAnswers:
         sender.work += size + ENTRY_WORK * len(message.entries)
         metrics.entries_received += len(message.entries)
         metrics.bytes_received += size
+        if self._hedging is not None:
+            self._hedging.earn(len(message.entries), size)
         for lsn, length in message.entries:
             end = at + length
             allowed = sender.has_credit and sender.next_lsn <= lsn <= sender.window_high and end <= size

@@ -28,5 +28,7 @@ class StreamLook:
     """The shards of the present interval, in order of their ids."""
     order: tuple[tuple[int, int], ...]
     """Shards and their tiers, by which entries are to be sent; empty: by the places in the copysets."""
+    hedges: str
+    """Who is asked in place of whom at this moment, for people; empty: nobody."""
     waiting_for: str
     """Why nothing is delivered, for people."""

@@ -80,6 +80,11 @@ class LogAttributes:
         unit="flag",
         doc="With single_copy_delivery: readers that know where they stand get records from the nearest shard that has them.",
     )
+    hedged_reads: bool = setting(
+        False,
+        unit="flag",
+        doc="With single_copy_delivery: readers ask other shards for what the one that should send it does not send in time.",
+    )
     max_payload_bytes: int = setting(_MIB, unit="bytes", lo=1, hi=32 * _MIB, doc="Largest payload of one append.")
     strict_order: bool = setting(
         False,

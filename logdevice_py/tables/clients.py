@@ -35,4 +35,27 @@ class ClientReadStreamsRow:
     reading_order: str = column(
         _TEXT, "Shards that it wants to send, first to last: N1:S0, N2:S0 | N3:S0; empty: as in the copysets."
     )
+    hedges: str = column(_TEXT, "Who is asked in place of shards that are late; empty: nobody.")
     waits_for: str = column(_TEXT, "Why nothing is delivered at this moment.")
+
+
+@table("client_shard_delays", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class ClientShardDelaysRow:
+    """How long a shard lets the hedged readers of a client wait. Nodes have none; the rows of a client come as those of `client_read_streams` do."""
+
+    client: str = column(_TEXT, "Name of the client.")
+    shard: str = column(_TEXT, "The shard, of any node.")
+    answers: int = column(_INTEGER, "How many of its last answers are remembered, a hundred at most.")
+    usual_delay_us: int = column(
+        _INTEGER, "Of 20 answers 19 came no later, in microseconds after a reader had come to what the shard owed."
+    )
+    round_trip_us: int = column(_INTEGER, "From a question to its answer; 0: not known.")
+    hedge_delay_us: int = column(_INTEGER, "After so long others are asked in its place.")
+    overtaken: int = column(
+        _INTEGER,
+        "How many of its last hundred answers came later than those to hedges.",
+    )
+    last_for_us: int = column(
+        _INTEGER, "For how long it still sends only what no other shard can; 0: it has its place."
+    )

@@ -39,6 +39,7 @@ NOTHING_TO_TELL = (
     "shard_rebuildings",
     "log_rebuildings",
     "client_read_streams",
+    "client_shard_delays",
     "quarantined_stores",
     "streams",
     "segments",

@@ -11,6 +11,7 @@ import client.write.frame_reader
 from client.append.append_request import AppendRequests
 from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, GapVerdict
+from client.read.hedging import Hedging
 from client.read.items import GapKind
 from client.read.read_set import ReadSet
 from client.read.read_stream import ReadStream
@@ -18,6 +19,7 @@ from client.write.frame import FrameFate
 from client.write.write_stream import WriteStream
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.placement.failure_domains import FMajority
+from logdevice_py.protocol.messages import GapReason
 from tests.simulation.deliberate_fault import deliberate
 
 Change = Callable[..., Any]
@@ -112,3 +114,20 @@ def full_buffer_ignored(original: Change) -> Change:
 @deliberate("a look-up is content with the answer of one shard", (client.look_up.find_request, "enough"))
 def look_up_of_one_shard(original: Change) -> Change:
     return lambda parts, answers, above: any(answer.through for answer in answers.values())
+
+
+@deliberate("a reader counts what shards say to its hedges like what they say otherwise", (Hedging, "on_gap"))
+def hedge_gaps_counted(original: Change) -> Change:
+    def on_gap(self: Hedging, message: Any, now: Any) -> None:
+        original(self, message, now)
+        sender = self._read_set.senders[message.shard]
+        sender.next_lsn = max(sender.next_lsn, Lsn(message.last + 1))
+        if message.reason == GapReason.TRIM:
+            self._delivery.trim_point = max(self._delivery.trim_point, message.last)
+
+    return on_gap
+
+
+@deliberate("what hedges bring counts as progress of the shard that is dead", (Hedging, "awaited"))
+def hedges_nurse_dead_shards(original: Change) -> Change:
+    return lambda self: self._position.next

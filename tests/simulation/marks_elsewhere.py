@@ -31,9 +31,33 @@ _GUARDS: Final = "the workload of the swarm guards no appends; other workloads d
 _GUARDED = "tests/unit/sequencer/test_guarded_appends.py"
 _ROLLS: Final = "takes logs that roll, which tests/simulation/segments.py has and no profile of the swarm"
 _ROLLING = "tests/unit/sequencer/test_rolling.py"
+_NEAR: Final = "readers of the swarm stand nowhere in particular and do not hedge"
+_HEDGING = "tests/unit/client/read/test_hedging.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "read_order_not_known": (
+        _NEAR,
+        "tests/unit/client/read/test_reading_near.py::TestConversation::test_a_shard_that_does_not_know_what_an_order_is_ends_it_for_a_while",
+    ),
+    "read_hedge_sent": (_NEAR, f"{_HEDGING}::TestWhen::test_others_are_asked_when_a_shard_is_late_and_not_before"),
+    "read_hedge_won": (_NEAR, f"{_HEDGING}::TestAnswers::test_entries_are_taken_and_the_stream_goes_on"),
+    "read_unasked_hedge": (
+        _RULES,
+        f"{_HEDGING}::TestAnswers::test_a_shard_that_sends_what_nobody_asked_for_is_not_listened_to",
+    ),
+    "read_corrupt_hedge": (
+        _NEAR,
+        f"{_HEDGING}::TestWhen::test_when_nobody_has_it_the_next_attempt_begins_at_once",
+    ),
+    "read_shard_left_to_the_end": (
+        _NEAR,
+        f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
+    ),
+    "read_shard_let_back": (
+        _NEAR,
+        f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
+    ),
     "subscription_of_a_deleted_stream_goes": (
         "the workload of the swarm has no namespaces",
         "tests/integration/test_stream_subscriptions.py::test_positions_follow_a_stream_that_is_renamed_and_go_with_it",

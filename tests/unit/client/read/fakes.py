@@ -7,11 +7,14 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 
+from client.read.hedge_budget import HedgeBudget
+from client.read.hedging import HedgeContext, HedgeMessages
 from client.read.items import CorruptRecord, Gap, Item, Record
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
+from client.read.shard_delays import KnownDelays
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
@@ -32,6 +35,8 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, Started, StartFlags, Stop, Window
 
 LOG = LogId(7)
+HEDGES = 77
+"""Id of the hedges of a stream."""
 HOLE = int(EntryFlags.HOLE | EntryFlags.WRITTEN_BY_RECOVERY)
 BRIDGE = int(EntryFlags.HOLE | EntryFlags.BRIDGE | EntryFlags.WRITTEN_BY_RECOVERY)
 
@@ -115,6 +120,7 @@ class Harness:
         settings: ReadSettings | None = None,
         intervals: tuple[EpochInterval, ...] | None = None,
         near: bool = True,
+        hedged: bool = False,
         at: Location | None = None,
         config: ClusterConfig | None = None,
     ) -> None:
@@ -125,10 +131,25 @@ class Harness:
         self.history_requests = 0
         self.wakes = 0
         self.intervals = (make_interval(1, list(range(nodes)), copies),) if intervals is None else intervals
+        settings = settings or ReadSettings()
+        self.delays = KnownDelays(settings)
+        self.budget = HedgeBudget(settings.hedge_budget_percent)
+        self.hedges: HedgeMessages | None = None
+        self.hedge_starts: dict[int, Start] = {}
+        """By node: the STARTs of the last attempt."""
+        self.hedge_stops: list[int] = []
         self.stream = ReadStream(
-            ReadRequest(log=LOG, stream=5, first=Lsn(first), until=Lsn(until), single_copy=single_copy, near=near),
+            ReadRequest(
+                log=LOG,
+                stream=5,
+                first=Lsn(first),
+                until=Lsn(until),
+                single_copy=single_copy,
+                near=near,
+                hedged=hedged,
+            ),
             config=config or make_config(nodes),
-            settings=settings or ReadSettings(),
+            settings=settings,
             outbox=self.out,
             timers=self.timers,
             rng=random.Random(1),
@@ -137,6 +158,9 @@ class Harness:
             on_ready=self._on_ready,
             request_turn_end=lambda: None,
             at=at,
+            hedges=HedgeContext(
+                delays=self.delays, budget=self.budget, open=self._on_open, close=lambda stream: self._on_open(None)
+            ),
         )
         self.starts: dict[ShardId, Start] = {}
         self.stopped: list[ShardId] = []
@@ -146,6 +170,10 @@ class Harness:
 
     def _on_request(self, now: Micros) -> None:
         self.history_requests += 1
+
+    def _on_open(self, hedges: HedgeMessages | None) -> int:
+        self.hedges = hedges
+        return HEDGES
 
     def _on_ready(self) -> None:
         self.wakes += 1
@@ -166,7 +194,9 @@ class Harness:
         for effect in self.out.take():
             assert type(effect) is Send
             message: Any = effect.message
-            if type(message) is Start:
+            if getattr(message, "stream", 5) == HEDGES:
+                self._on_hedge(message)
+            elif type(message) is Start:
                 assert effect.to == message.shard >> 8
                 self.starts[message.shard] = message
             elif type(message) is Stop:
@@ -174,6 +204,37 @@ class Harness:
             elif type(message) is Window:
                 self.windows.append(message)
         self.stream.check()
+
+    def _on_hedge(self, message: Any) -> None:
+        if type(message) is Start:
+            if any(each.filter_version != message.filter_version for each in self.hedge_starts.values()):
+                self.hedge_starts.clear()
+            self.hedge_starts[message.shard >> 8] = message
+        else:
+            assert type(message) is Stop
+            self.hedge_stops.append(message.shard >> 8)
+
+    def _hedge(self, node: int, kind: type[Any], **fields: Any) -> None:
+        assert self.hedges is not None
+        start = self.hedge_starts[node]
+        message = kind(log=LOG, stream=HEDGES, shard=shard(node), filter_version=start.filter_version, **fields)
+        handlers = {Records: self.hedges.on_records, ShardGap: self.hedges.on_gap, Started: self.hedges.on_started}
+        handlers[kind](message, self.now)
+        self.turn()
+
+    def hedge_started(self, node: int, status: Status = Status.OK) -> None:
+        """A shard takes the last hedge, or refuses it."""
+        self._hedge(node, Started, status=status, last_released=Lsn(0))
+
+    def hedge_records(self, node: int, *entries: tuple[int, bytes]) -> None:
+        """A shard sends entries to the last hedge."""
+        images = b"".join(image for _, image in entries)
+        self._hedge(node, Records, entries=[(at, len(image)) for at, image in entries], images=images)
+
+    def hedge_gap(self, node: int, last: int, reason: GapReason = GapReason.NO_RECORDS) -> None:
+        """A shard has nothing, from where the last hedge begins."""
+        first = self.hedge_starts[node].first
+        self._hedge(node, ShardGap, first=first, last=Lsn(last), reason=int(reason), last_released=Lsn(last))
 
     def advance(self, micros: int) -> None:
         """Let time pass, with every timer at its moment."""

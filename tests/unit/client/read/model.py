@@ -7,11 +7,16 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from client.read.hedge_budget import BYTES_PER_HEDGE, HedgeBudget
+from client.read.hedging import HedgeContext, HedgeMessages
 from client.read.items import Gap, GapKind, Item, Record
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
+from client.read.shard_delays import KnownDelays
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Outbox, TimerQueue
@@ -19,7 +24,18 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, Started, StartFlags, Stop, Window
-from tests.unit.client.read.fakes import BRIDGE, HOLE, LOG, damaged, lsn, make_config, make_image, make_interval, shard
+from tests.unit.client.read.fakes import (
+    BRIDGE,
+    HEDGES,
+    HOLE,
+    LOG,
+    damaged,
+    lsn,
+    make_config,
+    make_image,
+    make_interval,
+    shard,
+)
 
 MILLISECOND = 1000
 
@@ -57,13 +73,16 @@ class ModelShard:
         self.stored: dict[int, StoredEntry] = {}
         self.released = 0
         self.trim_point = 0
-        self.stream: ModelStream | None = None
+        self.knows_order = True
+        """False: it runs a version that goes by the places in the header."""
+        self.streams: dict[int, ModelStream] = {}
 
     def on_start(self, start: Start) -> list[Any]:
         if start.generation != self.generation:
             return [self._started(start, Status.REBUILDING)]
-        if self.stream is None or start.filter_version > self.stream.version:
-            self.stream = ModelStream(start)
+        stream = self.streams.get(start.stream)
+        if stream is None or start.filter_version > stream.version:
+            self.streams[start.stream] = ModelStream(start)
         return [self._started(start, Status.OK)]
 
     def _started(self, start: Start, status: Status) -> Started:
@@ -74,20 +93,22 @@ class ModelShard:
             status=status,
             filter_version=start.filter_version,
             last_released=Lsn(self.released if status is Status.OK else 0),
+            ordered=self.knows_order and bool(start.order),
         )
 
     def on_window(self, window: Window) -> None:
-        if self.stream is not None and window.filter_version == self.stream.version:
-            assert window.high >= self.stream.high
-            assert window.bytes_credit >= self.stream.credit
-            self.stream.high = window.high
-            self.stream.credit = window.bytes_credit
+        stream = self.streams.get(window.stream)
+        if stream is not None and window.filter_version == stream.version:
+            assert window.high >= stream.high
+            assert window.bytes_credit >= stream.credit
+            stream.high = window.high
+            stream.credit = window.bytes_credit
 
     def serve(self, rng: random.Random) -> list[Any]:
-        """Send a piece of what may be sent."""
-        stream = self.stream
-        if stream is None:
-            return []
+        """Send a piece of what may be sent, in each stream."""
+        return [answer for stream in self.streams.values() for answer in self._serve(stream, rng)]
+
+    def _serve(self, stream: ModelStream, rng: random.Random) -> list[Any]:
         if stream.position <= self.trim_point:
             return [self._gap(stream, self.trim_point, GapReason.TRIM)]
         through = min(stream.start.until, stream.high, self.released)
@@ -145,7 +166,8 @@ class ModelShard:
         return out
 
     def _ships(self, stream: ModelStream, copy: StoredEntry) -> bool:
-        for member in copy.copyset:
+        tiers = dict(stream.start.order) if self.knows_order else {}
+        for member in sorted(copy.copyset, key=lambda each: tiers.get(each, 256)):
             if member == shard(self.node):
                 return True
             if member not in stream.start.known_down:
@@ -175,6 +197,7 @@ class Truth:
     order: list[int] = field(default_factory=list)
     """Every LSN that holds an entry, ascending."""
     payloads: dict[int, list[bytes]] = field(default_factory=dict)
+    images: dict[int, bytes] = field(default_factory=dict)
     bridges: set[int] = field(default_factory=set)
     holes: set[int] = field(default_factory=set)
 
@@ -182,7 +205,14 @@ class Truth:
 class World:
     """A cluster of model shards, one reader, and what goes wrong between them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, hedged: bool = False, liars: bool = False) -> None:
+        """
+        Args:
+            hedged: the reader stands somewhere, and hedges.
+            liars: shards answer hedges with whatever comes to their minds, except entries that nobody wrote.
+        """
+        self.liars = liars
+        self.hedges: HedgeMessages | None = None
         self.rng = rng = random.Random(seed)
         self.now = Micros(0)
         self.node_count = rng.randint(3, 7)
@@ -216,11 +246,30 @@ class World:
             slow_shard_window_us=rng.choice([50_000, 1_000_000]),
             slow_shard_penalty_us=rng.choice([100_000, 10_000_000]),
         )
+        request = ReadRequest(
+            log=LOG, stream=1, first=Lsn(self.first), until=Lsn(self.until), single_copy=rng.random() < 0.75
+        )
+        if hedged:
+            request = replace(request, hedged=True, single_copy=True)
+            self.settings = replace(
+                self.settings,
+                hedge_delay_us_min=rng.choice([100, 5000]),
+                hedge_delay_us_initial=rng.choice([100, 5000]),
+                hedge_budget_percent=rng.choice([5, 100]),
+                hedge_penalty_us=rng.choice([50_000, 10_000_000]),
+            )
+            for member in self.shards:
+                member.knows_order = rng.random() < 0.9
+        delays = KnownDelays(self.settings)
+        if hedged:
+            for node in range(self.node_count):
+                for _ in range(100):
+                    delays.of(shard(node)).note_answer(rng.choice([0, 0, 0, 1000]))
+                for number in range(rng.randint(0, 2)):
+                    delays.of(shard(node)).note_lost(Micros(1 + number), 0)
         self.stream = ReadStream(
-            ReadRequest(
-                log=LOG, stream=1, first=Lsn(self.first), until=Lsn(self.until), single_copy=rng.random() < 0.75
-            ),
-            config=make_config(self.node_count),
+            request,
+            config=self._config(),
             settings=self.settings,
             outbox=self.out,
             timers=self.timers,
@@ -229,6 +278,13 @@ class World:
             request_history=self._on_history_request,
             on_ready=lambda: None,
             request_turn_end=lambda: None,
+            at=Location.parse("r0.d.c.r.p") if hedged and rng.random() < 0.7 else None,
+            hedges=HedgeContext(
+                delays=delays,
+                budget=HedgeBudget(self.settings.hedge_budget_percent),
+                open=self._on_open,
+                close=lambda stream: self._on_open(None),
+            ),
         )
         self.items: list[Item] = []
         self.stream.start(self.now)
@@ -268,10 +324,24 @@ class World:
 
     def _store(self, truth: Truth, at: int, image: bytes, copyset: tuple[int, ...], is_hole: bool) -> None:
         truth.order.append(at)
+        truth.images[at] = image
         for member in copyset:
             self.shards[member >> 8].stored[at] = StoredEntry(image, copyset, is_hole)
 
+    def _config(self, version: int = 1) -> ClusterConfig:
+        """Nodes stand in two regions in turn."""
+        config = make_config(self.node_count, version)
+        nodes = {
+            node: replace(each, location=Location.parse(f"r{node % 2}.d.c.r.p{node % 3}"))
+            for node, each in config.nodes.items()
+        }
+        return replace(config, nodes=nodes)
+
     # The reader's side
+
+    def _on_open(self, hedges: HedgeMessages | None) -> int:
+        self.hedges = hedges
+        return HEDGES
 
     def _on_history_request(self, now: Micros) -> None:
         self.history_due.append(epoch_of(self.released))
@@ -292,6 +362,8 @@ class World:
         held = sum(sender.held for sender in self.stream._read_set.senders.values())
         largest = max((len(copy.image) for item in self.shards for copy in item.stored.values()), default=0)
         bound = self.settings.buffer_bytes + self.node_count * largest
+        if self.stream.request.hedged:
+            bound += 4 * BYTES_PER_HEDGE
         assert held <= bound, (held, bound)
         assert self.stream._queue.bytes <= 2 * bound
 
@@ -332,8 +404,41 @@ class World:
             elif type(message) is Window:
                 member.on_window(message)
             elif type(message) is Stop:
-                member.stream = None
-        answers.extend(member.serve(self.rng))
+                member.streams.pop(message.stream, None)
+        served = member.serve(self.rng)
+        if self.liars:
+            served = [self._lie(each) if each.stream == HEDGES else each for each in served]
+        answers.extend(served)
+
+    def _lie(self, answer: Any) -> Any:
+        """Something else in place of an answer to a hedge, of the same attempt."""
+        rng = self.rng
+        common = {
+            "log": LOG,
+            "stream": HEDGES,
+            "shard": answer.shard,
+            "filter_version": answer.filter_version,
+        }
+        first = rng.choice(self.truth.order) + rng.randint(-2, 2)
+        choice = rng.random()
+        if choice < 0.3:
+            return answer
+        if choice < 0.6:
+            last, reason = max(0, first + rng.choice([0, 1, 64, 2**33])), int(rng.choice(list(GapReason)))
+            return ShardGap(**common, first=Lsn(max(0, first)), last=Lsn(last), reason=reason, last_released=Lsn(last))
+        if choice < 0.7:
+            status = rng.choice([Status.OK, Status.REBUILDING, Status.AGAIN, Status.NOTFOUND])
+            return Started(**common, status=status, last_released=Lsn(max(0, first)), ordered=rng.random() < 0.5)
+        entries = sorted(rng.sample(self.truth.order, rng.randint(1, min(3, len(self.truth.order)))))
+        entries = [at for at in entries if at <= self.released]
+        images = [self.truth.images[at] for at in entries]
+        if rng.random() < 0.2:
+            images = [damaged(image) for image in images]
+        return Records(
+            **common,
+            entries=[(at, len(image)) for at, image in zip(entries, images, strict=True)],
+            images=b"".join(images),
+        )
 
     def _deliver(self, node: int) -> None:
         for _ in range(self.rng.randint(1, 4)):
@@ -342,6 +447,8 @@ class World:
             message = self.to_reader[node].popleft()
             if message == "down":
                 self.stream.on_peer_down(PeerId(node), self.now)
+            elif message.stream == HEDGES:
+                self._deliver_hedge(message)
             elif type(message) is Started:
                 self.stream.answers.on_started(message, self.now)
             elif type(message) is Records:
@@ -349,6 +456,16 @@ class World:
             elif type(message) is ShardGap:
                 self.stream.answers.on_gap(message, self.now)
         self._turn()
+
+    def _deliver_hedge(self, message: Any) -> None:
+        if self.hedges is None:
+            return
+        if type(message) is Started:
+            self.hedges.on_started(message, self.now)
+        elif type(message) is Records:
+            self.hedges.on_records(message, self.now)
+        elif type(message) is ShardGap:
+            self.hedges.on_gap(message, self.now)
 
     def _advance(self, micros: int) -> None:
         end = self.now + micros
@@ -371,7 +488,7 @@ class World:
 
     def crash(self, node: int) -> None:
         """Connections break, messages under way are lost."""
-        self.shards[node].stream = None
+        self.shards[node].streams.clear()
         if self.connected[node]:
             self.connected[node] = False
             keep = self.rng.randint(0, len(self.to_reader[node]))
@@ -419,7 +536,7 @@ class World:
         self.crash(node)
         self.wiped.add(node)
         self.gone.add(node)
-        config = make_config(self.node_count, version=2 + len(self.gone))
+        config = self._config(2 + len(self.gone))
         nodes = {number: found for number, found in config.nodes.items() if number not in self.gone}
         self.stream.on_config(replace(config, nodes=nodes), self.now)
         self._turn()

@@ -1,0 +1,100 @@
+"""Hedged readers: one slow shard does not make them slow, and slow shards cost little more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from client.client import Client
+from client.tables import client_shard_delays_rows
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.units import MILLISECOND
+from logdevice_py.tables.constraints import EVERYTHING
+from server.simulation.cluster import APPLICATION_ADDRESS, SimCluster, simulate
+
+CLUSTER: dict[str, Any] = {
+    "nodes": 5,
+    "logs": 1,
+    "attributes": {"sticky_copysets": False, "sequencer_batching": False, "hedged_reads": True},
+}
+READER = APPLICATION_ADDRESS - 1
+SLOW = 200 * MILLISECOND
+
+
+class Follower:
+    """A client that writes a record every two milliseconds, and another one that follows the log."""
+
+    def __init__(self, writer: Client, client: Client) -> None:
+        self.writer, self.client = writer, client
+        self.sent: list[float] = []
+        self.latencies: list[float] = []
+        """Of each record: from its append to when it was read."""
+
+    async def follow(self, **options: Any) -> None:
+        loop = asyncio.get_running_loop()
+        async with self.client.reader(1, until=LSN.MAX - 1, **options) as reader:
+            while True:
+                batch = await reader.read()
+                self.latencies += [loop.time() - self.sent[int(payload)] for payload in batch.payloads]
+
+    async def write(self, count: int) -> list[float]:
+        """Append records; how long each took to be read."""
+        loop = asyncio.get_running_loop()
+        first, appends = len(self.sent), []
+        for number in range(first, first + count):
+            self.sent.append(loop.time())
+            appends.append(asyncio.ensure_future(self.writer.append(1, b"%d" % number)))
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*appends)
+        while len(self.latencies) < len(self.sent):  # noqa: ASYNC110 - nobody else runs at that moment of virtual time
+            await asyncio.sleep(0.01)
+        return self.latencies[first:]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def rows_of(client: Client) -> dict[str, Any]:
+    return {row.shard: row for row in client_shard_delays_rows(client.session, "mine", EVERYTHING, client.now())}
+
+
+def test_one_slow_shard_costs_a_read_no_more_than_a_hedge() -> None:
+    told: dict[str, Any] = {}
+
+    async def application(cluster: SimCluster) -> None:
+        distances = cluster.machines.network.distances
+        async with cluster.client() as writer, cluster.client() as client:
+            delays = client.session.hedges.delays
+            delays.settings = replace(delays.settings, hedge_penalty_us=4_000_000)
+            follower = Follower(writer, client)
+            await writer.append(1, b"0")
+            follower.sent.append(asyncio.get_running_loop().time())
+            following = asyncio.ensure_future(follower.follow())
+            told["healthy"] = await follower.write(1000)
+            told["before"] = rows_of(client)
+            distances[2, READER] = SLOW
+            told["slow"] = await follower.write(2000)
+            told["after"] = rows_of(client)
+            told["metrics"] = replace(client.read_metrics)
+            distances[2, READER] = 0
+            await asyncio.sleep(5)
+            told["again"] = await follower.write(500)
+            told["last"] = rows_of(client)
+            following.cancel()
+            await asyncio.wait([following])
+
+    simulate(application, **CLUSTER)
+    shard = "N2:S0"
+    before, after = told["before"][shard], told["after"][shard]
+    most = (before.hedge_delay_us + before.round_trip_us) / 1e6 + quantile(told["healthy"], 0.99)
+    assert before.hedge_delay_us < 100_000
+    assert quantile(told["slow"], 0.999) <= most, (quantile(told["slow"], 0.999), most, before, told["metrics"])
+    assert before.last_for_us == 0
+    assert [row.shard for row in told["after"].values() if row.last_for_us] == [shard], after
+    assert told["metrics"].hedges_won > 0
+    assert told["metrics"].hedge_bytes <= 0.05 * told["metrics"].bytes_received
+    assert told["last"][shard].last_for_us == 0
+    assert quantile(told["again"], 0.99) <= most
