@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from client.client import Client
 from client.tables import client_shard_delays_rows
 from logdevice_py.core.lsn import LSN
@@ -61,40 +63,43 @@ def rows_of(client: Client) -> dict[str, Any]:
     return {row.shard: row for row in client_shard_delays_rows(client.session, "mine", EVERYTHING, client.now())}
 
 
-def test_one_slow_shard_costs_a_read_no_more_than_a_hedge() -> None:
+@pytest.mark.parametrize("records", [300, pytest.param(2000, marks=pytest.mark.slow)])
+def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
+    """The time of a read that is waited for: the delay of the hedge, the way to the other shard and back, and what reads take otherwise."""
     told: dict[str, Any] = {}
 
     async def application(cluster: SimCluster) -> None:
         distances = cluster.machines.network.distances
         async with cluster.client() as writer, cluster.client() as client:
+            await writer.append(1, b"0")
             delays = client.session.hedges.delays
             delays.settings = replace(delays.settings, hedge_penalty_us=4_000_000)
             follower = Follower(writer, client)
-            await writer.append(1, b"0")
             follower.sent.append(asyncio.get_running_loop().time())
             following = asyncio.ensure_future(follower.follow())
             told["healthy"] = await follower.write(1000)
             told["before"] = rows_of(client)
             distances[2, READER] = SLOW
-            told["slow"] = await follower.write(2000)
+            told["slow"] = await follower.write(records)
             told["after"] = rows_of(client)
             told["metrics"] = replace(client.read_metrics)
             distances[2, READER] = 0
             await asyncio.sleep(5)
-            told["again"] = await follower.write(500)
+            told["again"] = await follower.write(200)
             told["last"] = rows_of(client)
             following.cancel()
             await asyncio.wait([following])
 
     simulate(application, **CLUSTER)
-    shard = "N2:S0"
-    before, after = told["before"][shard], told["after"][shard]
+    shard, share = "N2:S0", 0.999 if records >= 2000 else 0.98
+    before, metrics = told["before"][shard], told["metrics"]
     most = (before.hedge_delay_us + before.round_trip_us) / 1e6 + quantile(told["healthy"], 0.99)
-    assert before.hedge_delay_us < 100_000
-    assert quantile(told["slow"], 0.999) <= most, (quantile(told["slow"], 0.999), most, before, told["metrics"])
+    assert most < SLOW / 2e6
+    assert quantile(told["slow"], share) <= most, (quantile(told["slow"], share), most)
     assert before.last_for_us == 0
-    assert [row.shard for row in told["after"].values() if row.last_for_us] == [shard], after
-    assert told["metrics"].hedges_won > 0
-    assert told["metrics"].hedge_bytes <= 0.05 * told["metrics"].bytes_received
+    assert [row.shard for row in told["after"].values() if row.last_for_us] == [shard], told["after"]
+    assert metrics.hedges_won > 0
+    assert metrics.hedge_bytes <= 0.05 * metrics.bytes_received
     assert told["last"][shard].last_for_us == 0
-    assert quantile(told["again"], 0.99) <= most
+    assert told["last"][shard].answers > 0
+    assert quantile(told["again"], 0.97) <= most

@@ -76,7 +76,7 @@ async def test_an_option_that_readers_do_not_have_is_told_with_those_that_they_h
     text = refused(lambda: client.merged_reader(7, by_tiem=True))
     assert "'by_tiem'; did you mean by_time? there are by_time, " in text
     assert refused(lambda: client.reader(7, xyzzy=1)).startswith(
-        "a reader has no option 'xyzzy'; there are near, progress, "
+        "a reader has no option 'xyzzy'; there are hedged, near, progress, "
     )
 
 
@@ -224,9 +224,11 @@ class TestLocation:
     @pytest.mark.parametrize(
         ("given", "log", "near"), [(None, True, True), (None, False, False), (False, True, False), (True, False, True)]
     )
-    def test_readers_want_near_copies_as_they_say_or_else_as_the_log_says(
+    def test_readers_want_near_copies_and_hedges_as_they_say_or_else_as_the_log_says(
         self, given: bool | None, log: bool, near: bool
     ) -> None:
-        config = load_cluster(CLUSTER + f"read_near = {str(log).lower()}\n")
-        reader = Client(config, location="us....").reader(7, near=given)
-        assert reader._stream.request.near is near
+        said = str(log).lower()
+        config = load_cluster(CLUSTER + f"read_near = {said}\nhedged_reads = {said}\n")
+        reader = Client(config, location="us....").reader(7, near=given, hedged=given)
+        assert (reader._stream.request.near, reader._stream.request.hedged) == (near, near)
+        assert Client(load_cluster(CLUSTER)).reader(7)._stream.request.hedged is False

@@ -13,12 +13,12 @@ from client.session_stream import SessionStream
 from client.tables import reader_waits_rows
 from ldquery.client_rows import ClientRows
 from logdevice_py.config.cluster import MetadataLogConfig
-from logdevice_py.core.ids import LogId, NodeId, shard_id
+from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, GetSeqState, SeqStateFlags
-from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.waits import WaitsRow
 from tests.unit.client.fakes import LOG, Bench, cluster, seq_state
 
@@ -138,7 +138,12 @@ def test_a_reader_without_a_nodeset_names_the_shards_that_it_waits_for() -> None
 
     def waits() -> list[WaitsRow]:
         client: Any = SimpleNamespace(
-            is_open=True, running_loop=lambda: None, loop=None, session=bench.session, name="mine"
+            is_open=True,
+            running_loop=lambda: None,
+            loop=None,
+            session=bench.session,
+            name="mine",
+            now=lambda: bench.now,
         )
         return ClientRows(client).rows("waits", Constraints(log_id=LOG), 1.0)
 
@@ -154,3 +159,18 @@ def test_a_reader_without_a_nodeset_names_the_shards_that_it_waits_for() -> None
     assert (row.cause, row.shards) == ("TAIL", "")
     reading.stop()
     assert waits() == []
+
+
+def test_how_long_shards_let_a_client_wait_is_told() -> None:
+    bench = Bench()
+    delays = bench.session.hedges.delays
+    delays.of(ShardId(256)).note_answer(7_000)
+    delays.of(ShardId(256)).note_round_trip(300)
+    delays.leave_to_the_end(ShardId(512), bench.now)
+    client: Any = SimpleNamespace(
+        is_open=True, running_loop=lambda: None, loop=None, session=bench.session, name="mine", now=lambda: bench.now
+    )
+    usual, slow = ClientRows(client).rows("client_shard_delays", EVERYTHING, 1.0)
+    assert (usual.client, usual.shard, usual.answers, usual.round_trip_us) == ("mine", "N1:S0", 1, 300)
+    assert (usual.usual_delay_us, usual.last_for_us, usual.overtaken) == (7_000, 0, 0)
+    assert (slow.shard, slow.answers, slow.last_for_us) == ("N2:S0", 0, delays.settings.hedge_penalty_us)

@@ -33,7 +33,7 @@ def entry(esn: int, *copyset: int) -> tuple[int, bytes]:
     return e(esn), make_image(e(esn), [b"%d" % esn], copyset=tuple(map(shard, copyset)))
 
 
-class Waiting(Harness):
+class LateShard(Harness):
     """Three shards of which 0 owes e1n1 and has said nothing, while 1 and 2 have spoken up to `released`."""
 
     def __init__(self, *, released: int = 1, settings: ReadSettings = SETTINGS, config: ClusterConfig | None = None):
@@ -49,7 +49,7 @@ class Waiting(Harness):
 
 class TestWhen:
     def test_others_are_asked_when_a_shard_is_late_and_not_before(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T - 1)
         assert not h.hedge_starts
         h.advance(1)
@@ -78,7 +78,7 @@ class TestWhen:
         assert not h.hedge_starts
 
     def test_a_shard_that_answers_in_time_is_left_alone(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T - 1)
         h.records(0, entry(1, 0, 1))
         h.advance(10 * T)
@@ -87,7 +87,7 @@ class TestWhen:
         assert h.delays.of(shard(0)).p95_us == T - 1
 
     def test_attempts_follow_one_another_ever_later(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T)
         first = h.hedge_starts[1].filter_version
         h.advance(2 * T - 1)
@@ -102,7 +102,7 @@ class TestWhen:
         assert h.metrics.hedges_sent == 2, "and that was all"
 
     def test_the_second_attempt_leaves_out_who_did_not_answer_the_first(self) -> None:
-        h = Waiting(config=make_config(4))
+        h = LateShard(config=make_config(4))
         h.advance(T)
         h.hedge_gap(2, e(1))
         h.hedge_gap(3, e(1))
@@ -115,7 +115,7 @@ class TestWhen:
 
     @pytest.mark.parametrize("answer", ["a gap", "a refusal", "a broken connection", "a bad checksum"])
     def test_when_nobody_has_it_the_next_attempt_begins_at_once(self, answer: str) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T)
         first = h.hedge_starts[1].filter_version
         h.hedge_gap(2, e(1))
@@ -136,10 +136,10 @@ class TestWhen:
 class TestWhom:
     PLACES = ("us.d.c.r.p", "us.d.c.r.p", "us.d.c.r.q", "eu.d.c.r.p")
 
-    def placed(self) -> Waiting:
+    def placed(self) -> LateShard:
         config = make_config(4)
         nodes = {node: replace(each, location=Location.parse(self.PLACES[node])) for node, each in config.nodes.items()}
-        return Waiting(config=replace(config, nodes=nodes))
+        return LateShard(config=replace(config, nodes=nodes))
 
     def test_first_another_rack_then_another_region(self) -> None:
         h = self.placed()
@@ -153,7 +153,7 @@ class TestWhom:
         assert tiers[3] < tiers[0] == tiers[1] == tiers[2]
 
     def test_only_what_is_missing_is_asked_for(self) -> None:
-        h = Waiting(released=100)
+        h = LateShard(released=100)
         h.advance(T)
         assert h.hedge_starts[1].until == e(ENTRIES_PER_HEDGE)
         h = Harness(first=e(1), hedged=True, settings=SETTINGS).begin()
@@ -165,14 +165,14 @@ class TestWhom:
 
 class TestAnswers:
     def test_entries_are_taken_and_the_stream_goes_on(self) -> None:
-        h = Waiting(released=3)
+        h = LateShard(released=3)
         h.advance(T)
         h.hedge_records(1, entry(1, 0, 1), entry(2, 0, 1))
         assert h.got()[-2:] == ["e1n1:1", "e1n2:2"]
         assert (h.metrics.hedges_won, h.metrics.hedge_entries) == (1, 2)
 
     def test_what_is_behind_what_came_is_asked_for_again_when_nothing_more_comes(self) -> None:
-        h = Waiting(released=3)
+        h = LateShard(released=3)
         h.advance(T)
         h.hedge_records(1, entry(1, 0, 1))
         h.hedge_gap(1, e(3))
@@ -181,13 +181,13 @@ class TestAnswers:
         assert h.hedge_starts[1].flags & StartFlags.SINGLE_COPY
 
     def test_those_that_are_not_needed_any_more_are_stopped(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T)
         h.hedge_records(1, entry(1, 0, 1))
         assert h.hedge_stops == [2]
 
     def test_the_late_copy_is_a_duplicate(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T)
         h.hedge_records(1, entry(1, 0, 1))
         h.records(0, entry(1, 0, 1))
@@ -195,7 +195,7 @@ class TestAnswers:
         assert h.metrics.duplicate_copies == 1
 
     def test_answers_to_an_earlier_attempt_are_not_taken(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T)
         old = dict(h.hedge_starts)
         h.advance(2 * T)
@@ -206,7 +206,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("what", ["beyond its end", "before its begin", "out of order", "longer than the message"])
     def test_a_shard_that_sends_what_nobody_asked_for_is_not_listened_to(self, what: str) -> None:
-        h = Waiting(released=3)
+        h = LateShard(released=3)
         h.advance(T)
         if what == "beyond its end":
             h.hedge_records(1, entry(4, 0, 1))
@@ -223,7 +223,7 @@ class TestAnswers:
 class TestNothingIsProven:
     @pytest.mark.parametrize("reason", list(GapReason))
     def test_that_all_others_have_nothing_is_no_gap(self, reason: GapReason) -> None:
-        h = Waiting(released=3)
+        h = LateShard(released=3)
         before = {node: sender.next_lsn for node, sender in h.stream._read_set.senders.items()}
         h.advance(T)
         h.hedge_gap(1, e(3), reason)
@@ -235,7 +235,7 @@ class TestNothingIsProven:
         assert h.is_single_copy(0)
 
     def test_a_shard_that_lost_its_data_is_not_lost_by_a_hedge(self) -> None:
-        h = Waiting()
+        h = LateShard()
         h.advance(T)
         h.hedge_started(1, Status.REBUILDING)
         assert not h.stream._read_set.senders[shard(1)].lost
@@ -247,7 +247,7 @@ class TestNothingIsProven:
 
     def is_found_dead(self) -> bool:
         """Whether a shard that says nothing is counted as down while hedges bring what it owes."""
-        h = Waiting(released=40, settings=replace(SETTINGS, single_copy_failover_us=1_000_000))
+        h = LateShard(released=40, settings=replace(SETTINGS, single_copy_failover_us=1_000_000))
         esn = 1
         while h.now < 1_100_000 and h.known_down(1) == []:
             h.advance(T)
@@ -260,7 +260,7 @@ class TestNothingIsProven:
 
 
 class TestSlowShards:
-    def overtaken(self, h: Waiting, esn: int) -> None:
+    def overtaken(self, h: LateShard, esn: int) -> None:
         if esn > 1:
             h.gap(1, e(esn), e(esn), released=e(esn))
             h.gap(2, e(esn), e(esn), released=e(esn))
@@ -269,7 +269,7 @@ class TestSlowShards:
         h.hedge_records(1, entry(esn, 0, 1))
 
     def test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back(self) -> None:
-        h = Waiting()
+        h = LateShard()
         self.answer(h.delays, 100, 0, 1, 2)
         for esn in (1, 2):
             self.overtaken(h, esn)
@@ -328,7 +328,7 @@ class TestSlowShards:
         assert delays.is_slow(shards[0], shards, NOW)
 
     def test_a_slow_shard_is_found_out_when_there_is_nothing_left_to_spend(self) -> None:
-        h = Waiting()
+        h = LateShard()
         self.answer(h.delays, 100, 0, 1, 2)
         h.budget.spend(1000, 0)
         h.stream._mark()
@@ -357,7 +357,7 @@ class TestSlowShards:
         assert (h.delays.of(shard(0)).lost, h.delays.of(shard(1)).lost) == (0, 1)
 
     def test_most_shards_are_never_left_to_the_end(self) -> None:
-        h = Waiting()
+        h = LateShard()
         self.answer(h.delays, 100, 0, 1, 2)
         h.delays.leave_to_the_end(shard(2), h.now)
         for esn in (1, 2, 3):
@@ -428,7 +428,7 @@ class TestBudget:
         assert not budget.allows
 
     def test_none_may_be_sent(self) -> None:
-        h = Waiting(settings=replace(SETTINGS, hedge_budget_percent=0))
+        h = LateShard(settings=replace(SETTINGS, hedge_budget_percent=0))
         h.advance(10 * T)
         assert not h.hedge_starts
         assert h.metrics.hedges_refused == 1
@@ -454,7 +454,7 @@ class TestBudget:
 
 
 def test_a_stream_that_is_stopped_needs_its_hedges_no_more() -> None:
-    h = Waiting()
+    h = LateShard()
     h.advance(T)
     h.stream.stop()
     h.turn()
@@ -463,7 +463,7 @@ def test_a_stream_that_is_stopped_needs_its_hedges_no_more() -> None:
 
 
 def test_when_all_begin_anew_hedges_do_too() -> None:
-    h = Waiting()
+    h = LateShard()
     h.advance(T)
     h.stream._fail_over.want_rewind()
     h.stream._mark()
