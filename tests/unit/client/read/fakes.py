@@ -218,7 +218,11 @@ class Harness:
         assert self.hedges is not None
         start = self.hedge_starts[node]
         message = kind(log=LOG, stream=HEDGES, shard=shard(node), filter_version=start.filter_version, **fields)
-        handlers = {Records: self.hedges.on_records, ShardGap: self.hedges.on_gap, Started: self.hedges.on_started}
+        handlers: dict[type[Any], Any] = {
+            Records: self.hedges.on_records,
+            ShardGap: self.hedges.on_gap,
+            Started: self.hedges.on_started,
+        }
         handlers[kind](message, self.now)
         self.turn()
 

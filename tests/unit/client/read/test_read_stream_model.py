@@ -7,7 +7,8 @@ import os
 import pytest
 
 from client.read.items import Gap, GapKind
-from tests.simulation.deliberate import FAULTS
+from tests.simulation import deliberate_client
+from tests.simulation.deliberate_fault import FAULTS
 from tests.unit.client.read.model import World
 
 SEEDS = int(os.environ.get("READ_STREAM_SEEDS", "400"))
@@ -129,5 +130,5 @@ def test_a_reader_that_counts_what_shards_say_to_hedges_is_caught() -> None:
             assert not any(type(item) is Gap and item.kind is GapKind.DATALOSS for item in world.items), seed
 
     run_some()
-    with FAULTS["hedge_gaps_counted"].planted(), pytest.raises(AssertionError):
+    with FAULTS[deliberate_client.hedge_gaps_counted.__name__].planted(), pytest.raises(AssertionError):
         run_some()
