@@ -1,4 +1,4 @@
-"""Which cluster file is meant where none is named."""
+"""What the environment says: which cluster file is meant where none is named, and where the host stands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 
 CLUSTER_VARIABLE: Final = "LOGDEVICE_CLUSTER"
 """Names the cluster file of programs and clients that are given none."""
+LOCATION_VARIABLE: Final = "LOGDEVICE_LOCATION"
+"""Says where the clients of a host stand that are not told otherwise."""
 
 
 def default_cluster_file() -> Path:
@@ -23,3 +25,8 @@ def cluster_file() -> str | None:
         return named
     path = default_cluster_file()
     return str(path) if path.exists() else None
+
+
+def host_location() -> str | None:
+    """Where this host stands, as its environment says; None: it does not."""
+    return os.environ.get(LOCATION_VARIABLE)

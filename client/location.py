@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
+from client.cluster_file import LOCATION_VARIABLE, host_location
 from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.core.status import LogDeviceError, Status
-
-LOCATION_VARIABLE: Final = "LOGDEVICE_LOCATION"
-"""Says where the clients of a host stand that are not told otherwise."""
 
 
 def client_location(given: str | Location | None, setting: str) -> Location | None:
@@ -26,7 +21,7 @@ def client_location(given: str | Location | None, setting: str) -> Location | No
     if isinstance(given, Location):
         place = given
     else:
-        named = os.environ.get(LOCATION_VARIABLE)
+        named = host_location()
         text, whose = setting, "settings.client: location"
         if given is not None:
             text, whose = given, "location"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from client.cli.output import Printer
 from client.cli.program import Attendant, common_options
 from client.cli.record_lines import record_options
-from client.location import LOCATION_VARIABLE, region
+from client.cluster_file import LOCATION_VARIABLE
+from client.location import region
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
 from logdevice_py.config.location import Location

@@ -20,8 +20,8 @@ from client.arguments import (
 )
 from client.cli import cat
 from client.client import Client
-from client.cluster_file import CLUSTER_VARIABLE
-from client.location import LOCATION_VARIABLE, region
+from client.cluster_file import CLUSTER_VARIABLE, LOCATION_VARIABLE
+from client.location import region
 from client.settings import WriterSettings
 from client.sync import SyncClient
 from logdevice_py.config.parse import load_cluster
