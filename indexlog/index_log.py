@@ -127,7 +127,8 @@ class IndexLog(PublicNames):
             store: in place of the manifest's store.
             must_exist: entering fails when it is not initialized.
             on_step: is called before each step of a job.
-            clock: the time, for modifications and for the age of files: milliseconds since 1970.
+            clock: the time, for modifications and for the age of files, of raw records and of jobs: milliseconds since 1970. How long something
+                waits goes by the client's loop.
 
         Raises:
             LogDeviceError: NOTFOUND: there are no such logs.
@@ -173,6 +174,10 @@ class IndexLog(PublicNames):
         if self._store is None:
             self._store = open_store(self.state.store)
         return self._store
+
+    def now(self) -> Timestamp:
+        """The time by its clock."""
+        return Timestamp(self._clock() * 1000)
 
     async def describe(self) -> dict[str, Any]:
         """How far dealing is, and what there is, for people and monitoring; numbers and texts."""
@@ -296,7 +301,7 @@ class IndexLog(PublicNames):
 
     async def collect(self, *, grace: float = GRACE_SECONDS) -> CollectReport:
         """Delete files that were replaced more than `grace` seconds ago, and what jobs left that have ended."""
-        before = int(self._clock() * 1000 - grace * 1e6)
+        before = int(self.now() - grace * 1e6)
         return await self.run(collect_job(lambda: self.state, self.store, before))
 
     async def end_job(self, token: int) -> None:

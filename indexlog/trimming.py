@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from indexlog.index_log import IndexLog
 from indexlog.places import raw_group
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import utc_datetime
 
 
 async def trim_raw_logs(log: IndexLog, *, keep: float) -> dict[int, LSN]:
@@ -19,7 +20,7 @@ async def trim_raw_logs(log: IndexLog, *, keep: float) -> dict[int, LSN]:
 
     Args:
         log: the index log.
-        keep: what is younger than so many seconds stays: longer than readers that follow it are away, or read one moment.
+        keep: what is younger than so many seconds, by the index log's clock, stays: longer than readers that follow it are away, or read one moment.
 
     Returns:
         Of each raw log, up to which LSN nothing is kept.
@@ -27,7 +28,7 @@ async def trim_raw_logs(log: IndexLog, *, keep: float) -> dict[int, LSN]:
     Raises:
         LogDeviceError: as `Client.trim` and `Client.find_time`.
     """
-    before = datetime.now(UTC) - timedelta(seconds=keep)
+    before = utc_datetime(log.now()) - timedelta(seconds=keep)
     # only what the confirmed manifest says is dealt is in containers for good
     await log.manifest.current()
     dealt: list[tuple[int, int | None]] = [*sorted(log.state.dealt.items())]

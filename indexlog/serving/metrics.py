@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from indexlog.index_log import IndexLog
 from logdevice_py.core.declare import counter, gauge, histogram
 from logdevice_py.core.histogram import Histogram
-from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.http.metrics import HttpMetrics
 
 
@@ -55,9 +54,9 @@ class SeenParts:
     serial: int = -1
     metrics: IndexLogMetrics = field(default_factory=IndexLogMetrics)
 
-    def look(self, log: IndexLog, now: Timestamp) -> IndexLogMetrics:
+    def look(self, log: IndexLog) -> IndexLogMetrics:
         """What there is at this moment."""
-        state, found = log.state, self.metrics
+        state, found, now = log.state, self.metrics, log.now()
         if state.serial != self.serial:
             self.serial = state.serial
             parts = [part for of_index in state.indexes.values() for part in of_index]

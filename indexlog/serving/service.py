@@ -8,7 +8,6 @@ import logging
 import socket
 from bisect import bisect_right
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from types import TracebackType
@@ -24,7 +23,6 @@ from indexlog.serving.api import ARROW, JSON, IndexOperation
 from indexlog.serving.metrics import IndexServiceMetrics, SeenParts
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.http.answers import answer, refusal
 from logdevice_py.runtime.http.listener import (
@@ -140,7 +138,7 @@ class IndexService:
     async def _metrics_page(self, request: web.BaseRequest) -> web.StreamResponse:
         tailer = await self.log.keep_tail()
         self.metrics.readers_waiting, self.metrics.tail_bytes = tailer.waiting, tailer.size
-        seen = self._seen.look(self.log, _now())
+        seen = self._seen.look(self.log)
         sources = [
             MetricSource("index service", self.metrics),
             MetricSource("index log", seen),
@@ -151,7 +149,7 @@ class IndexService:
 
     async def status(self, request: web.BaseRequest, index: str, given: Mapping[str, Any]) -> web.StreamResponse:
         """How far dealing is, and what there is."""
-        seen = self._seen.look(self.log, _now())
+        seen = self._seen.look(self.log)
         undealt = {
             "records": seen.undealt_records,
             "bytes": seen.undealt_bytes,
@@ -223,10 +221,6 @@ class IndexService:
             await response.write(body)
         await response.write_eof()
         return response
-
-
-def _now() -> Timestamp:
-    return Timestamp(int(datetime.now(UTC).timestamp() * 1e6))
 
 
 def page_as_json(page: IndexPage) -> bytes:

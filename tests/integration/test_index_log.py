@@ -23,7 +23,7 @@ from indexlog.spark.schema import DOCUMENTS
 from indexlog.spark.source import IndexLogSource
 from indexlog.trimming import trim_raw_logs
 from indexlog.verifying import verify
-from indexlog.writer import IndexWriter
+from indexlog.writer import IndexWriter, wall_clock
 from logdevice_py.core.status import LogDeviceError, Status
 from server.dev.local_cluster import LocalCluster
 from tests.integration.debian import packages
@@ -323,6 +323,22 @@ async def test_raw_logs_are_trimmed_as_far_as_they_are_dealt(client: Client) -> 
         assert sorted(await log.documents("books")) == ["a", "b", "c", "d"]
         with pytest.raises(LogDeviceError, match="is not whole"):
             await is_verified(log)
+
+
+async def test_what_is_old_is_so_by_the_clock_of_the_index_log(client: Client) -> None:
+    ahead = 0
+    async with IndexLog(client, clock=lambda: wall_clock() + ahead) as log, log.writer() as writer:
+        await writer.put("books", "a", {})
+        await log.deal()
+        await log.optimize(ALL_AT_ONCE)
+        assert await trim_raw_logs(log, keep=3600) != log.state.dealt
+        assert (await log.collect(grace=3600)).files == 0
+        ahead = 2 * 3600 * 1000
+        assert await trim_raw_logs(log, keep=3600) == log.state.dealt
+        assert (await log.collect(grace=3600)).files == 1
+        await writer.put("books", "b", {})
+        found = await log.documents("books")
+        assert found["b"].timestamp - found["a"].timestamp >= ahead
 
 
 async def read_to_the_end_twice(log: IndexLog, token: str | None) -> None:
