@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
@@ -63,14 +63,17 @@ class MemoryStore:
 
 
 class ArrowStore:
-    """Files of a file system that pyarrow knows: objects of S3, which have their name when they are complete."""
+    """Files of a file system that pyarrow knows: objects of S3, which have their name when they are complete.
+
+    All are in one directory: where there are none, as in S3, pyarrow leaves an object for each directory that became empty.
+    """
 
     def __init__(self, system: fs.FileSystem, root: str) -> None:
         self._system = system
         self._root = root.rstrip("/")
 
     def _at(self, path: str) -> str:
-        return f"{self._root}/{path}"
+        return f"{self._root}/{path.replace('/', _BEHIND_TOKEN, 1)}"
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -79,9 +82,10 @@ class ArrowStore:
         try:
             yield sink
         except BaseException:
-            # pyarrow completes the object whatever happens; nobody knows of it, and its job's garbage is collected
-            sink.close()
-            self._system.delete_file(self._at(path))
+            # pyarrow completes the object whatever happens; nobody knows of it, and its job's garbage is collected if this fails too
+            with suppress(OSError):
+                sink.close()
+                self._system.delete_file(self._at(path))
             raise
         sink.close()
 
@@ -91,13 +95,13 @@ class ArrowStore:
 
     def list(self) -> list[tuple[str, int]]:
         """All files."""
-        chosen = fs.FileSelector(self._root, allow_not_found=True, recursive=True)
-        begin = len(self._root) + 1
-        return [
-            (each.path[begin:], each.size)
+        chosen = fs.FileSelector(self._root, allow_not_found=True)
+        named = [
+            (each.base_name.replace(_BEHIND_TOKEN, "/", 1), each.size)
             for each in self._system.get_file_info(chosen)
-            if each.type == fs.FileType.File and is_path(each.path[begin:])
+            if each.type == fs.FileType.File
         ]
+        return [(path, size) for path, size in named if is_path(path)]
 
     def delete(self, path: str) -> None:
         """Remove a file."""
@@ -107,6 +111,8 @@ class ArrowStore:
             return
 
 
+_BEHIND_TOKEN: Final = "-"
+"""In the place of the first slash of a path: a token has digits only."""
 LOCAL_SCHEME: Final = "file://"
 
 

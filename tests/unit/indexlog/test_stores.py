@@ -14,8 +14,6 @@ from logdevice_py.core.status import LogDeviceError
 
 
 def _arrow(directory: Path) -> ArrowStore:
-    for token in ("1", "2"):
-        (directory / token).mkdir()  # a file system has directories, an object store has none
     return ArrowStore(fs.LocalFileSystem(), str(directory))
 
 
