@@ -16,16 +16,17 @@ class MergePolicy:
     """When parts are merged.
 
     Optimized files of an index get smaller from the oldest to the newest, each at least `ratio` times the next. So a modification is written once when it is
-    dealt, once when it is sorted, and about once for each power of `ratio` that the index is larger than what is sorted at a time.
+    dealt, once when it is sorted, once when it is optimized, and again for each power of two, about, that the index is larger than what is optimized at a time.
+    A greater `ratio` makes fewer files, and writes more often.
     """
 
     slices_max: int = 30
     """With more slices than this they are sorted."""
     slice_bytes_max: int = 30_000_000
     """With more bytes in slices than this they are sorted."""
-    sorted_max: int = 3
+    sorted_max: int = 7
     """With more sorted files than this they are optimized."""
-    ratio: float = 4.0
+    ratio: float = 2.0
     """An optimized file is merged again when it is less than this many times as large as what is newer."""
 
 

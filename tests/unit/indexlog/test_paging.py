@@ -20,10 +20,11 @@ from indexlog.effects import (
     TrimmedRange,
 )
 from indexlog.manifest import commands as m
+from indexlog.manifest.parts import PartKind
 from indexlog.manifest.state import ManifestState
 from indexlog.paging import READS_PER_PAGE, SLICE_BYTES_MAX, IndexPage, PageExpired, PageToken, read_page
 from indexlog.records import LogRecord, Modification, encode_record
-from indexlog.stored import write_container
+from indexlog.stored import write_container, write_run
 from indexlog.stores import MemoryStore
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -114,6 +115,42 @@ def test_the_last_page_has_a_token_for_what_is_written_later(bench: Bench) -> No
     assert bench.rest(bench.page(empty.token)) == ["b", "c", "d"]
     assert bench.rest(bench.page(bench.last.token)) == []
     assert bench.rest(bench.page(empty.token)) == ["b", "c", "d"], "a token that is used again gives the same"
+
+
+def test_files_come_before_slices_and_these_before_what_is_live(bench: Bench) -> None:
+    """The largest optimized file is the oldest one."""
+    for number in (1, 2):
+        bench.deal_slice(number, f"slice-{number}", 100)
+    files = []
+    for number, kind in enumerate((PartKind.OPTIMIZED, PartKind.OPTIMIZED, PartKind.SORTED)):
+        docids = [f"{kind.name.lower()}-{number}-{each}" for each in range(3 - number)]
+        table = table_of([(docid, Modification(True, {})) for docid in docids])
+        output = write_run(bench.store, f"1/file-{number}", kind, number, [table])
+        assert output is not None
+        files.append(output)
+        slices = write_container(bench.store, f"1/made-{number}", {"books": table})
+        bench.raw[2].append(None)
+        bench.apply(m.Deal(1, 2, number + 1, number + 1, 0, 0, f"1/made-{number}", slices))
+    # slices become files, oldest first; those of log 1 were dealt before
+    bench.apply(m.Replace(1, "books", [("1/1", 0), ("1/2", 0)], True, files[0]))
+    bench.apply(m.Replace(1, "books", [("1/made-0", 0)], False, files[1]))
+    bench.apply(m.Replace(1, "books", [("1/made-1", 0)], False, files[2]))
+    bench.write(1, "live")
+    seen = []
+    page = bench.page()
+    while True:
+        if len(page.table):
+            seen.append((page.source.partition("__")[2] or page.source, page.table.column("docid")[0].as_py()))
+        if page.next_token is None:
+            break
+        page = bench.page(page.next_token)
+    assert seen == [
+        ("optimized_3", "optimized-0-0"),
+        ("optimized_2", "optimized-1-0"),
+        ("sorted_1", "sorted-2-0"),
+        ("unsorted", "sorted-2-0"),
+        ("log 1", "live"),
+    ]
 
 
 def test_what_was_read_in_files_is_not_read_again(bench: Bench) -> None:
