@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from indexlog.columns import merged_runs, table_of
+from indexlog.columns import merged_runs, tables_of
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -124,7 +124,7 @@ class DealtRange:
 
     def tables(self) -> dict[str, pa.Table]:
         """A table for each index."""
-        return {index: table_of(rows) for index, rows in self.rows.items()}
+        return tables_of(self.rows)
 
 
 def floors_of(view: View, log: int) -> dict[str, int]:

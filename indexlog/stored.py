@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from indexlog.columns import SCHEMA, between, pieces_of, size_of
+from indexlog.columns import SCHEMA, between, pieces_of, row_sizes
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.stores import FileStore
@@ -26,17 +25,23 @@ _WRITE_OPTIONS: Final[Mapping[str, Any]] = {
 
 def write_container(store: FileStore, path: str, tables: Mapping[str, pa.Table]) -> list[SliceEntry]:
     """Write what was dealt, a batch for each index; all tables have rows."""
-    slices = []
+    indexes = sorted(tables)
+    # once for all of them: there may be thousands with a few rows each
+    whole = pa.concat_tables([tables[index] for index in indexes])
+    sizes, timestamps = row_sizes(whole), whole.column("timestamp").to_pylist()
+    slices, begin = [], 0
     with (
         store.create(path) as file,
         pa.ipc.new_file(file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer,
     ):
-        for index in sorted(tables):
-            table = tables[index].combine_chunks()
-            (batch,) = table.to_batches()
+        for index in indexes:
+            table = tables[index]
+            batches = table.to_batches()
+            (batch,) = batches if len(batches) == 1 else table.combine_chunks().to_batches()
             writer.write_batch(batch)
-            oldest = pc.min(table.column("timestamp")).as_py()
-            slices.append(SliceEntry(index, len(table), size_of(table), oldest))
+            end = begin + len(table)
+            slices.append(SliceEntry(index, len(table), sum(sizes[begin:end]), min(timestamps[begin:end])))
+            begin = end
     return slices
 
 
