@@ -32,6 +32,7 @@ PROGRAM: Final = "ldindex"
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
+    from indexlog.cli.delta import delta_options
     from indexlog.cli.raw_files import export_options, import_options
 
     options = ProgramParser(
@@ -59,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
     verb("bulk", _bulk, "write the modifications that standard input has, a JSON object a line")
     import_options(verb("import", _import, "write what raw files of independent writers hold, as one history"))
     export_options(verb("export", _export, "write what the raw logs hold into raw files"))
+    delta_options(
+        verb("export-delta", _export_delta, "make a table of Delta Lake the documents of all indexes, or of some")
+    )
     deal = verb("deal", _deal, "deal what raw logs hold into files")
     _repeating(deal)
     optimize = verb("optimize", _optimize, "sort and optimize as far as that pays")
@@ -165,6 +169,12 @@ async def _export(log: IndexLog, arguments: argparse.Namespace) -> int:
     from indexlog.cli.raw_files import export_files
 
     return await export_files(log, arguments, PROGRAM)
+
+
+async def _export_delta(log: IndexLog, arguments: argparse.Namespace) -> int:
+    from indexlog.cli.delta import export_table
+
+    return await export_table(log, arguments, PROGRAM)
 
 
 def _records(lines: Any) -> Iterator[LogRecord]:

@@ -56,7 +56,7 @@ def plan_read(view: View, store: FileStore, options: IndexOptions) -> Steps[list
     """Fix the moment, and cut what there is into tasks.
 
     Raises:
-        LogDeviceError: INVALID_PARAM: too much is not dealt; DATALOSS.
+        LogDeviceError: INVALID_PARAM: too much is not dealt; DATALOSS; STALE: files were collected meanwhile.
     """
     yield ConfirmView()
     state = view()
@@ -74,7 +74,10 @@ def plan_read(view: View, store: FileStore, options: IndexOptions) -> Steps[list
         cuts: list[str] = []
         if size > options.partition_bytes and parts:
             count = -(-size // options.partition_bytes)
-            cuts = yield DoWork(_cutting(store, parts, count))
+            try:
+                cuts = yield DoWork(_cutting(store, parts, count))
+            except FileNotFoundError as error:
+                raise _collected(index, serial, error) from None
         pieces += cut_index(index, parts, tail, size, cuts)
     return [PlannedRead(url, serial, tuple(group)) for group in packed(pieces, options.partition_bytes)]
 
@@ -162,8 +165,12 @@ def read_piece(store: FileStore, serial: int, piece: IndexPiece) -> Iterator[pa.
     try:
         yield from merged_runs(runs, oldest=True)
     except FileNotFoundError as error:
-        text = f"index {piece.index}: the files of state {serial} are not kept any more ({error}): load the table again, or collect garbage later (--grace)"
-        raise LogDeviceError(Status.STALE, text, retriable=False, maybe_applied=False) from None
+        raise _collected(piece.index, serial, error) from None
+
+
+def _collected(index: str, serial: int, error: FileNotFoundError) -> LogDeviceError:
+    text = f"index {index}: the files of state {serial} are not kept any more ({error}): load the table again, or collect garbage later (--grace)"
+    return LogDeviceError(Status.STALE, text, retriable=False, maybe_applied=False)
 
 
 def documents_of(table: pa.Table, index: str, wanted: pa.Schema) -> pa.RecordBatch:
