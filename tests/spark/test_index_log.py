@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from runpy import run_path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from indexlog.records import LogRecord, Modification
 from indexlog.spark.jobs import OnSpark
 from indexlog.verifying import verify
 from tests.integration.debian import packages
-from tests.spark.conftest import RunningCluster
+from tests.spark.conftest import ROOT, RunningCluster
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +123,45 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
     tree_cluster.do(collect)
     with pytest.raises(Exception, match=r"files of state \d+ are not kept any more"):
         frame.collect()
+
+
+def test_the_example_of_analytics_sees_all_documents_of_all_indexes(
+    spark: SparkSession, tree_cluster: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether they are optimized, dealt or only written."""
+    records = {
+        (f"index-{number % 3}", f"doc-{number}"): Modification(
+            True, {"by": f"author {number % 2}", "text": f"Word-{number % 5} common, COMMON"}, {0: float(number)}
+        )
+        for number in range(30)
+    }
+
+    async def write(client: Client) -> None:
+        await make_index_log(client, f"file://{tmp_path}/store", path="/analysed", raw_logs=2)
+        async with IndexLog(client, "/analysed") as log, log.writer() as writer:
+            sent = [LogRecord(index, docid, change) for (index, docid), change in records.items()]
+            await writer.bulk(sent[:10])
+            await writer.put("index-0", "gone", {"by": "nobody"})
+            await log.deal()
+            await log.optimize(ALL_AT_ONCE)
+            await writer.bulk(sent[10:20])
+            await log.deal()
+            await writer.bulk(sent[20:])
+            await writer.delete("index-0", "gone")
+
+    tree_cluster.do(write)
+    main = run_path(str(Path(ROOT) / "examples" / "index_analytics.py"))["main"]
+    arguments = [tree_cluster.file, "--path", "/analysed", "--field", "by", "--words", "text"]
+    assert main([*arguments, "--parquet", str(tmp_path / "documents")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "30 documents of 3 indexes"
+    sums = [sum(range(first, 30, 3)) for first in range(3)]
+    assert [line.partition(", newest")[0].split() for line in printed[1:4]] == [
+        ["10", f"index-{number},", f"{total}"] for number, total in enumerate(sums)
+    ]
+    assert [line.split(maxsplit=2) for line in printed[4:6]] == [
+        ["3", "indexes,", f"15 documents: author {number}"] for number in range(2)
+    ]
+    assert [line.split()[-1] for line in printed[6:8]] == ["common", "word"]
+    assert printed[6].split()[:3] == ["3", "indexes,", "30"]
+    assert spark.read.parquet(str(tmp_path / "documents")).where("index = 'index-1'").count() == 10
