@@ -215,9 +215,39 @@ def decode_record(data: bytes) -> LogRecord:
         )
         if format_ != _FORMAT:
             raise ValueError(f"format {_FORMAT} expected")
-        return check_record(LogRecord(index, docid, Modification(deleted, fields, variables, categories, timestamp)))
+        record = LogRecord(index, docid, Modification(deleted, fields, variables, categories, timestamp))
+        return record if _is_plain(record) else check_record(record)
     except (ValueError, TypeError, LogDeviceError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"this is no modification of a document: {str(error)[:200]}") from None
+
+
+def _is_plain(record: LogRecord) -> bool:
+    """Whether a record that was unpacked, so that its texts are Unicode, passes `check_record` as it is: most do, and this is several times as fast."""
+    change = record.change
+    return (
+        type(record.docid) is str
+        and 0 < len(record.docid) <= DOCID_BYTES_MAX // 4  # of any letters
+        and type(record.index) is str
+        and len(record.index) <= INDEX_BYTES_MAX
+        and _INDEX.fullmatch(record.index) is not None
+        and type(change.deleted) is bool
+        and type(change.timestamp) is int
+        and 0 <= change.timestamp <= TIMESTAMP_MAX
+        and (change.fields is None or _are_texts(change.fields))
+        and type(change.variables) is dict
+        and not change.variables
+        and _are_texts(change.categories)
+        and (change.deleted or not change.is_empty)
+    )
+
+
+def _are_texts(values: Any) -> bool:
+    if type(values) is not dict:
+        return False
+    for name, text in values.items():
+        if type(name) is not str or type(text) is not str:
+            return False
+    return True
 
 
 def readable_record(payload: bytes | None) -> LogRecord | None:
@@ -266,5 +296,5 @@ def unpack_contents(deleted: bool, contents: bytes | None, timestamp: int) -> Mo
     return Modification(deleted, fields, variables, categories, timestamp)
 
 
-def _sorted(values: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {name: values[name] for name in sorted(values)}
+def _sorted(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return values if len(values) < 2 else {name: values[name] for name in sorted(values)}

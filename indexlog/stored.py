@@ -32,7 +32,7 @@ def write_container(store: FileStore, path: str, tables: Mapping[str, pa.Table])
     slices, begin = [], 0
     with (
         store.create(path) as file,
-        pa.ipc.new_file(file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer,
+        pa.ipc.new_file(file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)) as writer,
     ):
         for index in indexes:
             table = tables[index]

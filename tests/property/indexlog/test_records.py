@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,30 +79,70 @@ def test_other_bytes_are_no_record(data: bytes) -> None:
         decode_record(data)
 
 
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        (LogRecord("a", "d", Modification()), "neither deletes nor sets"),
-        (LogRecord("", "d", Modification(True)), "index code"),
-        (LogRecord("a/b", "d", Modification(True)), "index code"),
-        (LogRecord("a" * 65, "d", Modification(True)), "index code"),
-        (LogRecord("a", "", Modification(True)), "document id"),
-        (LogRecord("a", "é" * 513, Modification(True)), "document id"),
-        (LogRecord("a", "\ud800", Modification(True)), "surrogate"),
-        (LogRecord("a", 5, Modification(True)), "document id is a text"),
-        (LogRecord("a", "d", Modification(deleted=1)), "deleted"),
-        (LogRecord("a", "d", Modification(fields={"x": 1})), "x in fields"),
-        (LogRecord("a", "d", Modification(fields=["x"])), "fields are texts"),
-        (LogRecord("a", "d", Modification(variables={"x": 1.0})), "number of a variable"),
-        (LogRecord("a", "d", Modification(variables={-1: 1.0})), "number of a variable"),
-        (LogRecord("a", "d", Modification(variables={1: math.nan})), "finite"),
-        (LogRecord("a", "d", Modification(True, categories=None)), "categories"),
-        (LogRecord("a", "d", Modification(True, timestamp=-1)), "timestamp"),
-    ],
-)
+WRONG = [
+    (LogRecord("a", "d", Modification()), "neither deletes nor sets"),
+    (LogRecord("", "d", Modification(True)), "index code"),
+    (LogRecord("a/b", "d", Modification(True)), "index code"),
+    (LogRecord("a" * 65, "d", Modification(True)), "index code"),
+    (LogRecord("a", "", Modification(True)), "document id"),
+    (LogRecord("a", "é" * 513, Modification(True)), "document id"),
+    (LogRecord("a", "\ud800", Modification(True)), "surrogate"),
+    (LogRecord("a", 5, Modification(True)), "document id is a text"),
+    (LogRecord("a", "d", Modification(deleted=1)), "deleted"),
+    (LogRecord("a", "d", Modification(fields={"x": 1})), "x in fields"),
+    (LogRecord("a", "d", Modification(fields=["x"])), "fields are texts"),
+    (LogRecord("a", "d", Modification(variables={"x": 1.0})), "number of a variable"),
+    (LogRecord("a", "d", Modification(variables={-1: 1.0})), "number of a variable"),
+    (LogRecord("a", "d", Modification(variables={1: math.nan})), "finite"),
+    (LogRecord("a", "d", Modification(True, categories=None)), "categories"),
+    (LogRecord("a", "d", Modification(True, timestamp=-1)), "timestamp"),
+]
+
+
+@pytest.mark.parametrize(("record", "text"), WRONG)
 def test_what_is_wrong_with_a_record_is_said(record: LogRecord, text: str) -> None:
     with pytest.raises(LogDeviceError, match=text):
         check_record(record)
+
+
+_VALUES = st.one_of(
+    *(st.none(), st.booleans(), st.integers(-2, 2), st.floats(), st.text(max_size=3), st.binary(max_size=3)),
+    st.dictionaries(st.one_of(st.text(max_size=2), st.integers(-1, 9)), st.one_of(st.text(max_size=2), st.floats())),
+)
+
+
+def _unpacked_as_checked(record: LogRecord) -> bool:
+    """Bytes that hold any values are a record if, and only if, these pass the check; whether they do."""
+    change = record.change
+    values = [record.index, record.docid, change.deleted, change.timestamp, change.fields, change.variables]
+    try:
+        packed = msgpack.packb([1, *values, change.categories])
+    except (UnicodeEncodeError, OverflowError):
+        return False
+    try:
+        expected = check_record(record)
+    except LogDeviceError:
+        with pytest.raises(CorruptEntryError):
+            decode_record(packed)
+        return False
+    assert decode_record(packed) == expected
+    return True
+
+
+@given(records(), st.lists(st.tuples(st.integers(0, 6), _VALUES), max_size=2))
+def test_a_record_is_checked_whoever_wrote_it(record: LogRecord, odd: list[tuple[int, object]]) -> None:
+    change = record.change
+    values: list[object] = [record.index, record.docid, change.deleted, change.fields, change.variables]
+    values += [change.categories, change.timestamp]
+    for place, value in odd:
+        values[place] = value
+    index, docid, *rest = values
+    assert _unpacked_as_checked(LogRecord(index, docid, Modification(*rest))) or odd
+
+
+@pytest.mark.parametrize("record", [record for record, _ in WRONG])
+def test_a_wrong_record_is_wrong_as_bytes_too(record: LogRecord) -> None:
+    assert not _unpacked_as_checked(record)
 
 
 def test_a_record_that_is_too_large_is_refused() -> None:
