@@ -291,13 +291,33 @@ class IndexLog(PublicNames):
         """
         return await self.run(deal_job(lambda: self.state, self.store))
 
-    async def optimize(self, policy: MergePolicy = STANDARD_POLICY, *, index: str | None = None) -> MergeReport:
+    async def optimize(
+        self, policy: MergePolicy = STANDARD_POLICY, *, index: str | None = None, jobs: int = 1
+    ) -> MergeReport:
         """Sort and optimize as far as the policy asks for it.
 
+        Args:
+            policy: what is merged.
+            index: only this one.
+            jobs: so many at once, each of a share of the indexes: where there are many small ones, the disk's syncs take most of the time.
+
         Raises:
-            LogDeviceError: as `deal`.
+            LogDeviceError: as `deal`; of several jobs the others end first.
         """
-        return await self.run(merge_job(lambda: self.state, self.store, policy, index=index))
+        shares = [(number, jobs) for number in range(jobs)] if index is None else [(0, 1)]
+        ended = await asyncio.gather(
+            *(
+                self.run(merge_job(lambda: self.state, self.store, policy, index=index, share=share))
+                for share in shares
+            ),
+            return_exceptions=True,
+        )
+        found = MergeReport()
+        for each in ended:
+            if isinstance(each, BaseException):
+                raise each
+            found.add(each)
+        return found
 
     async def collect(self, *, grace: float = GRACE_SECONDS) -> CollectReport:
         """Delete files that were replaced more than `grace` seconds ago, and what jobs left that have ended."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+from google_crc32c import value as crc32c
 
 from indexlog.columns import merged_runs, tables_of
 from indexlog.effects import (
@@ -58,6 +59,11 @@ class MergeReport:
     """That were written."""
     overtaken: int = 0
     """Merges that were refused: others had replaced an input."""
+
+    def add(self, other: MergeReport) -> None:
+        """What another job did too."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
@@ -210,14 +216,26 @@ def merge_parts(store: FileStore, path: str, plan: MergePlan) -> OutputFile | No
     return write_run(store, path, plan.kind, plan.timestamp, merged_runs(runs, oldest=plan.is_oldest))
 
 
-def merge_job(view: View, store: FileStore, policy: MergePolicy, *, index: str | None = None) -> Steps[MergeReport]:
-    """Sort and optimize all indexes, or one, until the policy asks for nothing more."""
+def merge_job(
+    view: View, store: FileStore, policy: MergePolicy, *, index: str | None = None, share: tuple[int, int] = (0, 1)
+) -> Steps[MergeReport]:
+    """Sort and optimize all indexes, or one, until the policy asks for nothing more.
+
+    Args:
+        view: the manifest.
+        store: for files.
+        policy: what is merged.
+        index: only this one.
+        share: which share of all indexes, from 0 on, of how many that other jobs do at the same time.
+    """
+    number_of, shares = share
 
     def work(token: int) -> Steps[MergeReport]:
         report = MergeReport()
         yield ConfirmView()
         number = 0
-        for name in sorted(view().indexes) if index is None else [index]:
+        names = [name for name in sorted(view().indexes) if crc32c(name.encode()) % shares == number_of]
+        for name in names if index is None else [index]:
             while (plan := plan_merge(name, view().parts(name), policy)) is not None:
                 number += 1
                 yield from _merge(view, store, f"{token}/{number}.parquet", token, plan, report)

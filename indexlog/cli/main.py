@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     _repeating(optimize)
     optimize.add_argument("--all", action="store_true", help="merge everything that can be merged")
     optimize.add_argument("--index", metavar="INDEX", help="of this index only")
+    optimize.add_argument("--jobs", type=_count, default=4, metavar="N", help="so many at once (default: 4)")
     read = verb("read", _read, "print the documents of an index")
     read.add_argument("index", metavar="INDEX")
     read.add_argument("--json", action="store_true", help="a JSON object a line")
@@ -216,7 +217,8 @@ async def _optimize(log: IndexLog, arguments: argparse.Namespace) -> int:
     from indexlog.planning import ALL_AT_ONCE, STANDARD_POLICY
 
     async def work() -> str:
-        done = await log.optimize(ALL_AT_ONCE if arguments.all else STANDARD_POLICY, index=arguments.index)
+        policy = ALL_AT_ONCE if arguments.all else STANDARD_POLICY
+        done = await log.optimize(policy, index=arguments.index, jobs=arguments.jobs)
         return f"sorted {done.sorted} and optimized {done.optimized} times, {done.records} documents, {done.bytes} bytes written"
 
     return await _repeat(arguments, work)

@@ -27,6 +27,8 @@ from logdevice_py.runtime.transport import bind
 
 PROGRAM: Final = "ldindexd"
 PORT: Final = 4480
+JOBS_AT_ONCE: Final = 4
+"""Of sorting and optimizing."""
 log_ = logging.getLogger("logdevice.indexlog")
 
 
@@ -160,7 +162,7 @@ async def _deal(log: IndexLog, metrics: IndexServiceMetrics) -> None:
 
 
 async def _optimize(log: IndexLog, metrics: IndexServiceMetrics) -> None:
-    done = await log.optimize()
+    done = await log.optimize(jobs=JOBS_AT_ONCE)
     metrics.merged_records += done.records
     metrics.merged_bytes += done.bytes
 

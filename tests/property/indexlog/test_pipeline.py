@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from indexlog.columns import merged_runs
-from indexlog.jobs import merge_parts
+from indexlog.jobs import MergeReport, deal_job, merge_job, merge_parts
 from indexlog.manifest.commands import Deal, DropIndex, Forget, Replace
 from indexlog.manifest.parts import WHOLE_FILE, Part, RoutingGeneration
 from indexlog.manifest.state import ManifestState
-from indexlog.planning import MergePlan, MergePolicy, plan_merge
+from indexlog.planning import ALL_AT_ONCE, MergePlan, MergePolicy, plan_merge
 from logdevice_py.core.units import Timestamp
 from tests.property.indexlog.pipeline import Pipeline
 
@@ -154,6 +154,26 @@ def _is_caught(make_state: type[ManifestState] = ManifestState, seeds: int = 60)
 @pytest.mark.parametrize("make_state", STATES)
 def test_a_rule_of_the_manifest_that_is_left_out_is_noticed(make_state: type[ManifestState]) -> None:
     assert _is_caught(make_state)
+
+
+def test_jobs_that_share_the_indexes_do_all_of_them() -> None:
+    pipeline = Pipeline(3)
+    for _ in range(40):
+        pipeline.write()
+    replica = pipeline.new_replica()
+    pipeline.finish(pipeline.start(deal_job(lambda: replica.state, pipeline.store), replica))
+    indexes = set(replica.state.indexes)
+    assert len(indexes) == 2
+    shares = [merge_job(lambda: replica.state, pipeline.store, ALL_AT_ONCE, share=(number, 2)) for number in range(2)]
+    reports: list[MergeReport] = []
+    actors = [pipeline.start(steps, replica, reports.append) for steps in shares]
+    while actors:
+        actors = [actor for actor in actors if pipeline.step(actor)]
+    assert all(len(parts) == 1 for parts in replica.state.indexes.values())
+    both = MergeReport()
+    for report in reports:
+        both.add(report)
+    assert (both.optimized, both.overtaken) == (len(indexes), 0), "each was merged by one of them"
 
 
 def test_merging_what_is_not_side_by_side_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
