@@ -125,9 +125,9 @@ class SearchService:
             self._writers[index] = kept
             self._writers.move_to_end(index)
             await _to_its_end(asyncio.to_thread(kept.apply, page))
-        for other in list(self._writers)[: max(0, len(self._writers) - WRITERS_MAX)]:
+        for other in list(self._writers):
             lock = self._kept[other].lock
-            if other in self._writers and not lock.locked():
+            if len(self._writers) > WRITERS_MAX and other in self._writers and not lock.locked():
                 async with lock:
                     await _to_its_end(asyncio.to_thread(self._writers.pop(other).rest))
 

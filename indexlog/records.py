@@ -242,12 +242,7 @@ def _is_plain(record: LogRecord) -> bool:
 
 
 def _are_texts(values: Any) -> bool:
-    if type(values) is not dict:
-        return False
-    for name, text in values.items():
-        if type(name) is not str or type(text) is not str:
-            return False
-    return True
+    return type(values) is dict and all(type(name) is type(text) is str for name, text in values.items())
 
 
 def readable_record(payload: bytes | None) -> LogRecord | None:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.index_log import MemoryIndexLog
+from examples import search_service
 from examples.debian_packages import modifications, paragraphs
 from examples.search_index import KeptIndex, Place, SearchIndex
+from examples.search_service import SearchService
 from indexlog.columns import table_of
 from indexlog.index_log import IndexLog, make_index_log
-from indexlog.paging import IndexPage
+from indexlog.jobs import drop_index
+from indexlog.manifest.state import ManifestState
+from indexlog.paging import IndexPage, PageExpired, read_page
 from indexlog.planning import ALL_AT_ONCE
 from indexlog.records import LogRecord, Modification, document, merge
+from indexlog.stores import MemoryStore
 from indexlog.writer import record_of
 from logdevice_py import LocalCluster
+from logdevice_py.core.status import LogDeviceError, Status
 from tests.integration.search_index_worker import DOCUMENTS, page_of
 from tests.integration.searching import Searching, built_from_nothing, debian, differences
 
@@ -80,6 +88,89 @@ def test_an_index_is_served_while_it_is_made_anew(tmp_path: Path) -> None:
     assert upgraded.making.place == Place()
     upgraded.apply(page("four", is_last=True))
     assert len(upgraded.serving.search("four")) == 1
+
+
+class SteppedLog:
+    """As much of an `IndexLog` as the service uses, on lists."""
+
+    def __init__(self) -> None:
+        self.lists = MemoryIndexLog(MemoryStore(), 1)
+        self.troubles: list[Exception] = []
+        """Told to whoever reads next."""
+        self._written = asyncio.Event()
+        self.manifest = self
+
+    @property
+    def state(self) -> ManifestState:
+        return self.lists.state
+
+    async def keep_tail(self) -> None:
+        pass
+
+    async def changes(self) -> AsyncIterator[None]:
+        while True:
+            yield
+            await self._written.wait()
+
+    async def news(self, token: str, seconds: float) -> bool:
+        await self._written.wait()
+        return True
+
+    async def read_page(self, index: str, token: str | None = None) -> IndexPage:
+        if self.troubles:
+            raise self.troubles.pop()
+        return self.lists.run(read_page(lambda: self.state, self.lists.store, index, token))
+
+    def write(self, *records: LogRecord) -> None:
+        self.lists.write(records)
+        self._written.set()
+        self._written = asyncio.Event()
+
+
+async def test_more_indexes_than_writers_are_kept_whatever_reading_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_service, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(search_service, "WRITERS_MAX", 2)
+    log = SteppedLog()
+    indexes = ["..", "a", "b", "c", "d"]
+
+    def put(index: str, docid: str, text: str) -> LogRecord:
+        return LogRecord(index, docid, Modification(True, {"text": text}))
+
+    async def finds(service: SearchService, index: str, query: str, *docids: str) -> None:
+        async with asyncio.timeout(60):
+            while sorted(hit.docid for hit in await service.search(index, query, 10) or []) != sorted(docids):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def rest(service: SearchService) -> None:
+        async with asyncio.timeout(60):
+            while len(service._writers) > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    for index in indexes:
+        log.write(put(index, "one", "first"))
+    log.lists.deal()
+    for _ in range(2):  # the second one goes on where the first was stopped
+        async with SearchService(log, tmp_path) as service:  # type: ignore[arg-type]
+            for index in indexes:
+                await finds(service, index, "first", "one")
+                log.write(put(index, "two", "second"))
+            log.troubles += [OSError("out of order"), LogDeviceError(Status.TIMEDOUT, "nobody answers")]
+            for index in indexes:
+                await finds(service, index, "second", "two")
+            await rest(service)
+            assert await service.search("unknown", "first", 10) is None
+            log.write(put("new", "one", "undealt"))
+            await finds(service, "new", "undealt", "one")
+    async with SearchService(log, tmp_path) as service:  # type: ignore[arg-type]
+        log.troubles.append(PageExpired("for a test"))
+        log.write(LogRecord("a", "one", Modification(True)))
+        await finds(service, "a", "first")
+        log.lists.run(drop_index(lambda: log.state, "b"))
+        log.write()
+        await finds(service, "b", "first OR second")
+        await finds(service, "c", "first OR second", "one", "two")
 
 
 def test_a_newer_list_is_what_differs() -> None:
