@@ -59,17 +59,17 @@ async def test_dealing_merging_reading_and_collecting_go_on_objects(url: str) ->
     async with LocalCluster(nodes=3, replicate="node:2", log_tree=True) as cluster, cluster.client() as client:
         await make_index_log(client, f"{url.replace('?', '/store?')}", raw_logs=2)
         async with IndexLog(client) as log, log.writer() as writer:
-            body = {"body": "x" * 40_000}
+            body = {"body": "x" * 1_000}
 
             async def write(step: int) -> None:
                 sent = [
                     LogRecord(
-                        f"index-{number % 3}", f"doc-{number:03}", Modification(number % 4 > 0, body, {step: 1.0})
+                        f"index-{number % 3}", f"doc-{number:02}", Modification(number % 4 > 0, body, {step: 1.0})
                     )
-                    for number in range(step, 150, step + 1)
+                    for number in range(step, 60, step + 1)
                 ]
                 await writer.bulk(sent)
-                await writer.delete("index-0", f"doc-{3 * step:03}")
+                await writer.delete("index-0", f"doc-{3 * step:02}")
 
             async def check() -> None:
                 reports = [report async for report in verify(log)]
