@@ -11,9 +11,11 @@ import pytest
 
 from client.client import Client
 from client.read.hedge_budget import ENTRIES_PER_HEDGE
+from client.read.settings import ReadSettings
 from client.tables import client_shard_delays_rows
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import MILLISECOND
+from logdevice_py.simulation.links import LinkFault
 from logdevice_py.tables.constraints import EVERYTHING
 from server.simulation.cluster import APPLICATION_ADDRESS, SimCluster, simulate
 
@@ -22,6 +24,9 @@ CLUSTER: dict[str, Any] = {
     "logs": 1,
     "attributes": {"sticky_copysets": False, "sequencer_batching": False, "hedged_reads": True},
 }
+SMALL = ReadSettings(buffer_bytes=1 << 16, shard_buffer_bytes_min=4096)
+LONGEST = 400
+"""Bytes of an entry."""
 READER = APPLICATION_ADDRESS - 1
 SLOW = 200 * MILLISECOND
 
@@ -104,3 +109,32 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
     assert told["last"][shard].last_for_us == 0
     assert told["last"][shard].answers > 0
     assert quantile(told["again"], 0.97) <= most
+
+
+def test_when_all_shards_are_slow_hedges_bring_a_twentieth_more_at_most() -> None:
+    """In catch-up, where the client's link to every node is slow now and then."""
+    told: dict[str, Any] = {}
+    attributes = {**CLUSTER["attributes"], "hedged_reads": False}
+
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as writer, cluster.client() as client:
+            appends = [asyncio.ensure_future(writer.append(1, b"%d" % number * 50)) for number in range(1500)]
+            tail = max(receipt.lsn for receipt in await asyncio.gather(*appends))
+            lag = LinkFault(kind="lag", lag=SLOW)
+            for node in range(5):
+                cluster.machines.network.add_link_fault(node, READER, lag)
+            for hedged in (False, True):
+                before = replace(client.read_metrics)
+                async with client.reader(1, until=tail, hedged=hedged, settings=SMALL) as reader:
+                    while await reader.read():
+                        pass
+                    told[f"proof {hedged}"] = reader.proof()
+                told[f"bytes {hedged}"] = client.read_metrics.bytes_received - before.bytes_received
+            told["metrics"] = client.read_metrics
+
+    simulate(application, **{**CLUSTER, "attributes": attributes})
+    metrics = told["metrics"]
+    assert told["proof True"] == told["proof False"]
+    assert metrics.hedges_sent > 0
+    assert metrics.hedge_entries <= 0.05 * metrics.entries_received + ENTRIES_PER_HEDGE
+    assert told["bytes True"] <= 1.05 * told["bytes False"] + ENTRIES_PER_HEDGE * LONGEST
