@@ -56,7 +56,7 @@ def client_shard_delays_rows(
     for shard, known in delays.shards():
         yield ClientShardDelaysRow(
             client=name,
-            shard=format_shard(shard),
+            asked_shard=format_shard(shard),
             answers=known.samples,
             usual_delay_us=known.p95_us,
             round_trip_us=known.round_trip_us,

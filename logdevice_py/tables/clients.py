@@ -45,7 +45,7 @@ class ClientShardDelaysRow:
     """How long a shard lets the hedged readers of a client wait. Nodes have none; the rows of a client come as those of `client_read_streams` do."""
 
     client: str = column(_TEXT, "Name of the client.")
-    shard: str = column(_TEXT, "The shard, of any node.")
+    asked_shard: str = column(_TEXT, "The shard, of any node.")
     answers: int = column(_INTEGER, "How many of its last answers are remembered, a hundred at most.")
     usual_delay_us: int = column(
         _INTEGER, "Of 20 answers 19 came no later, in microseconds after a reader had come to what the shard owed."

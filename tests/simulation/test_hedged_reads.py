@@ -66,7 +66,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def rows_of(client: Client) -> dict[str, Any]:
-    return {row.shard: row for row in client_shard_delays_rows(client.session, "mine", EVERYTHING, client.now())}
+    return {row.asked_shard: row for row in client_shard_delays_rows(client.session, "mine", EVERYTHING, client.now())}
 
 
 @pytest.mark.parametrize("records", [300, pytest.param(2000, marks=pytest.mark.slow)])
@@ -103,7 +103,7 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
     assert most < SLOW / 2e6
     assert quantile(told["slow"], share) <= most, (quantile(told["slow"], share), most)
     assert before.last_for_us == 0
-    assert [row.shard for row in told["after"].values() if row.last_for_us] == [shard], told["after"]
+    assert [row.asked_shard for row in told["after"].values() if row.last_for_us] == [shard], told["after"]
     assert metrics.hedges_won > 0
     assert metrics.hedge_entries <= 0.05 * metrics.entries_received + ENTRIES_PER_HEDGE
     assert told["last"][shard].last_for_us == 0

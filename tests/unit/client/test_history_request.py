@@ -171,6 +171,6 @@ def test_how_long_shards_let_a_client_wait_is_told() -> None:
         is_open=True, running_loop=lambda: None, loop=None, session=bench.session, name="mine", now=lambda: bench.now
     )
     usual, slow = ClientRows(client).rows("client_shard_delays", EVERYTHING, 1.0)
-    assert (usual.client, usual.shard, usual.answers, usual.round_trip_us) == ("mine", "N1:S0", 1, 300)
+    assert (usual.client, usual.asked_shard, usual.answers, usual.round_trip_us) == ("mine", "N1:S0", 1, 300)
     assert (usual.usual_delay_us, usual.last_for_us, usual.overtaken) == (7_000, 0, 0)
-    assert (slow.shard, slow.answers, slow.last_for_us) == ("N2:S0", 0, delays.settings.hedge_penalty_us)
+    assert (slow.asked_shard, slow.answers, slow.last_for_us) == ("N2:S0", 0, delays.settings.hedge_penalty_us)

@@ -230,6 +230,7 @@ def test_completion_offers_public_names_only() -> None:
                 "connectivity",
                 "is_open",
                 "known_tail",
+                "location",
                 "log_id",
                 "log_ids",
                 "mark_end",
