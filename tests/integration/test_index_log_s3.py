@@ -9,15 +9,15 @@ import deltalake
 import pytest
 from pyarrow import fs
 
-from indexlog.delta import delta_target, export_delta
-from indexlog.index_log import IndexLog, make_index_log
+from benchmarks.index_log import MemoryIndexLog
+from indexlog.delta import delta_target, export_steps
+from indexlog.jobs import collect_job, merge_job
 from indexlog.local_store import open_store
-from indexlog.paging import PageExpired
+from indexlog.paging import IndexPage, PageExpired, read_page
 from indexlog.planning import ALL_AT_ONCE
-from indexlog.records import LogRecord, Modification
+from indexlog.records import LogRecord, Modification, fold
+from indexlog.spark.options import IndexOptions
 from indexlog.stores import ArrowStore
-from indexlog.verifying import verify
-from server.dev.local_cluster import LocalCluster
 from tests.integration.test_cold_copies import s3_server, s3_url
 
 _ = s3_server
@@ -55,52 +55,62 @@ def test_objects_are_files_of_a_store(url: str) -> None:
         store.open("1/a-1.parquet")
 
 
-async def test_dealing_merging_reading_and_collecting_go_on_objects(url: str) -> None:
-    async with LocalCluster(nodes=3, replicate="node:2", log_tree=True) as cluster, cluster.client() as client:
-        await make_index_log(client, f"{url.replace('?', '/store?')}", raw_logs=2)
-        async with IndexLog(client) as log, log.writer() as writer:
-            body = {"body": "x" * 1_000}
+def test_dealing_merging_reading_and_collecting_go_on_objects(url: str) -> None:
+    """All jobs and readers, on raw logs that are lists."""
+    log = MemoryIndexLog(open_store(url.replace("?", "/store?")), 2)
+    written: dict[str, dict[str, list[Modification]]] = {}
 
-            async def write(step: int) -> None:
-                sent = [
-                    LogRecord(
-                        f"index-{number % 3}", f"doc-{number:02}", Modification(number % 4 > 0, body, {step: 1.0})
-                    )
-                    for number in range(step, 60, step + 1)
-                ]
-                await writer.bulk(sent)
-                await writer.delete("index-0", f"doc-{3 * step:02}")
+    def write(*records: LogRecord) -> None:
+        log.write(records)
+        for each in records:
+            written.setdefault(each.index, {}).setdefault(each.docid, []).append(each.change)
 
-            async def check() -> None:
-                reports = [report async for report in verify(log)]
-                assert len(reports) == 3
-                assert [report for report in reports if report.trouble] == []
+    def page(index: str, token: str | None = None) -> IndexPage:
+        return log.run(read_page(lambda: log.state, log.store, index, token))
 
-            for step in range(3):
-                await write(step)
-                await log.deal()
-                await check()
-                if step:
-                    await log.optimize(ALL_AT_ONCE, index="index-1")
-            page = await log.read_page("index-0")
-            await log.optimize(ALL_AT_ONCE)
-            await check()
-            before = len(log.store.list())
-            assert (await log.collect(grace=-1)).files == before - len(set(log.state.paths()))
-            assert {path for path, _ in log.store.list()} == set(log.state.paths())
-            assert len(objects(f"{url.replace('?', '/store?')}")) == 3, "and nothing besides"
-            with pytest.raises(PageExpired):
-                await log.read_page("index-0", page.token)
-            await check()
+    def documents(index: str) -> dict[str, Modification]:
+        found: dict[str, list[Modification]] = {}
+        now = page(index)
+        while True:
+            for docid, change in now.rows():
+                found.setdefault(docid, []).append(change)
+            if now.next_token is None:
+                return {docid: left for docid, changes in found.items() if (left := fold(changes)) is not None}
+            now = page(index, now.next_token)
 
-            table = url.replace("?", "/table?")
-            for _ in range(2):
-                await writer.put("index-2", "late", {})
-                done = await export_delta(log, table)
-            target, options = delta_target(table)
-            rows: list[dict[str, Any]] = (
-                deltalake.DeltaTable(target, storage_options=options).to_pyarrow_table().to_pylist()
-            )
-            expected = {(index, docid) for index in log.state.indexes for docid in await log.documents(index)}
-            assert {(row["index"], row["docid"]) for row in rows} == expected
-            assert (len(rows), done.version) == (len(expected), 1)
+    def check() -> None:
+        for index, of_index in written.items():
+            assert documents(index) == {docid: left for docid, all_ in of_index.items() if (left := fold(all_))}
+
+    for step in range(3):
+        for number in range(step, 60, step + 1):
+            change = Modification(number % 4 > 0, {"n": f"{number}"}, {step: 1.0})
+            write(LogRecord(f"index-{number % 3}", f"doc-{number:02}", change))
+        write(LogRecord("index-0", f"doc-{3 * step:02}", Modification(True)))
+        log.deal()
+        check()
+        if step:
+            log.run(merge_job(lambda: log.state, log.store, ALL_AT_ONCE, index="index-1"))
+    before = page("index-0")
+    log.optimize(ALL_AT_ONCE)
+    check()
+    garbage = len(log.store.list()) - 3
+    assert garbage >= 3
+    assert log.run(collect_job(lambda: log.state, log.store, 1)).files == garbage
+    assert {path for path, _ in log.store.list()} == set(log.state.paths())
+    assert len(objects(url.replace("?", "/store?"))) == 3, "and nothing besides"
+    with pytest.raises(PageExpired):
+        page("index-0", before.token)
+    check()
+
+    table = url.replace("?", "/table?")
+    options = IndexOptions("", "/indexlog", (), True, 1 << 20, 1 << 20)
+    for version in range(2):
+        write(LogRecord("index-2", f"late-{version}", Modification(True, {})))
+        done = log.run(export_steps(lambda: log.state, log.store, options, table))
+        assert done.version == version
+    target, storage = delta_target(table)
+    rows: list[dict[str, Any]] = deltalake.DeltaTable(target, storage_options=storage).to_pyarrow_table().to_pylist()
+    expected = {(index, docid) for index in written for docid in documents(index)}
+    assert {(row["index"], row["docid"]) for row in rows} == expected
+    assert len(rows) == len(expected) == done.documents
