@@ -382,7 +382,10 @@ class NodeHost:
         if node.rebuilding is not None:
             found.append(MetricSource("rebuilding", node.rebuilding.metrics))
         found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]
-        found += [MetricSource("rocksdb", each.view.measure(), shard & 0xFF) for shard, each in self.shards.items()]
+        for shard, each in self.shards.items():
+            measured = each.view.measure()
+            if measured is not None:
+                found.append(MetricSource("rocksdb", measured, shard & 0xFF))
         if self._epoch_store is not None:
             found.append(MetricSource("epoch store", self._epoch_store.metrics))
         if self._admin is not None:

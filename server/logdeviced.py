@@ -25,6 +25,7 @@ from server.node_settings import NodeSettings
 from server.open_files import allow_open_files, files_needed
 from server.os_errors import explain
 from server.private_files import keep_files_private
+from storage_node.log_store.extents.opening import inspect_directory
 from storage_node.log_store.identity import AcceptedLoss
 
 SWITCH_INTERVAL = 0.0002
@@ -40,8 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
     parser = argparse.ArgumentParser(prog="logdeviced", description=__doc__)
     version_option(parser)
-    parser.add_argument("-c", "--config", type=Path, required=True, help="the cluster file")
-    parser.add_argument("-n", "--node", type=int, required=True, help="which node of it this is: 0 for N0")
+    parser.add_argument("-c", "--config", type=Path, help="the cluster file")
+    parser.add_argument("-n", "--node", type=int, help="which node of it this is: 0 for N0")
     parser.add_argument("--data", type=Path, help="where its shards are (default: data_dir of the cluster file)")
     parser.add_argument(
         "--accept-data-loss",
@@ -51,9 +52,19 @@ def main(argv: list[str] | None = None) -> int:
         help="start although that generation of a shard is missing; it begins as the next one, empty. "
         "Like N2:S0=1 (may be repeated), or all: for clusters whose data nobody needs",
     )
+    parser.add_argument(
+        "--inspect",
+        type=Path,
+        metavar="DIR",
+        help="serve nothing: check and show the store in extents of a shard's directory, and change nothing. Exit status 3: some of it is damaged",
+    )
     parser.add_argument("--die-with", type=int, metavar="PID", help="end when this parent process is gone")
     parser.add_argument("-v", "--verbose", action="store_true", help="log details")
     arguments = parser.parse_args(argv)
+    if arguments.inspect is not None:
+        return _inspect(arguments.inspect)
+    if arguments.config is None or arguments.node is None:
+        parser.error("the following arguments are required: -c/--config, -n/--node")
     try:
         accepted = AcceptedLoss.parse(arguments.accept_data_loss)
     except ValueError as error:
@@ -81,6 +92,17 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"logdeviced: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def _inspect(directory: Path) -> int:
+    try:
+        report = inspect_directory(str(directory))
+    except LogDeviceError as error:
+        print(f"logdeviced: {error.detail}", file=sys.stderr)
+        return 1
+    for line in report.lines():
+        print(line)
+    return 3 if report.damaged else 1 if report.opens else 0
 
 
 def _allow_open_files(path: Path, node: NodeId) -> None:

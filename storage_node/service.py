@@ -20,6 +20,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.runtime.clock import monotonic_us
+from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import (
@@ -37,7 +38,7 @@ from storage_node.log_store.interface import (
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.file_checker import FileChecker
-from storage_node.log_store.rocksdb.shard_opening import Register, ShardOpening
+from storage_node.log_store.rocksdb.shard_opening import Register, ShardOpening, ShardStore
 from storage_node.log_store.rocksdb.sync_thread import SyncThread
 from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
@@ -60,7 +61,7 @@ class ShardService:
 
     def __init__(
         self,
-        store: RocksLogStore,
+        store: ShardStore,
         contents: Contents,
         settings: LogStoreSettings,
         wall: Callable[[], Timestamp],
@@ -79,7 +80,7 @@ class ShardService:
         self._reads: deque[Read] = deque()
         self._cold: dict[LogId, Lsn] = {}
         self._warming: set[asyncio.Task[None]] = set()
-        self._warmer = Warmer(os.path.join(store.directory, "db"), store.directory + ".warmer")
+        self._warmer: Warmer | None = None
         self._turn_scheduled = False
         self._commit = GroupCommit(store, settings, self.metrics)
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -91,9 +92,12 @@ class ShardService:
         self._was_refusing = False
         self._trouble = ""
         """What upkeep failed with when it was last tried."""
-        self._damage = FileChecker(
-            store, contents.marker.shard, settings, self.metrics, wall, report, self._tell_damage
-        )
+        self._damage: FileChecker | None = None
+        if isinstance(store, RocksLogStore):
+            self._warmer = Warmer(os.path.join(store.directory, "db"), store.directory + ".warmer")
+            self._damage = FileChecker(
+                store, contents.marker.shard, settings, self.metrics, wall, report, self._tell_damage
+            )
         self._sync_thread = SyncThread(store, settings.sync_delay_us, self._on_synced)
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._dropper: asyncio.TimerHandle | None = None
@@ -212,6 +216,8 @@ class ShardService:
         metrics.sync_time_max = max(metrics.sync_time_max, took)
         written: list[Completion] = [*self._commit.end(status)]
         self._sync_when_due()
+        if isinstance(self._store, ExtentLogStore) and self._store.has_chores:
+            self._begin_chore()
         if not self._commit.syncing:
             self._idle.set()
         if written:
@@ -290,6 +296,7 @@ class ShardService:
         if (
             isinstance(request, ReadShard)
             and request.onward
+            and self._warmer is not None
             and result.through < request.last
             and self._settings.warm_bytes
         ):
@@ -307,11 +314,14 @@ class ShardService:
         task.add_done_callback(self._warming.discard)
 
     async def _warm_and_read(self, request: ReadShard) -> None:
-        partition, first, last = self._store.locate(request.log, request.first, request.last)
-        family = self._store.family_of(partition)
+        store, warmer = self._store, self._warmer
+        assert isinstance(store, RocksLogStore), "what is cold is known of RocksDB alone"
+        assert warmer is not None
+        partition, first, last = store.locate(request.log, request.first, request.last)
+        family = store.family_of(partition)
         # what lies far ahead of a slow reader may be gone from the page cache when its turn comes, and is read once more
         size = min(self._settings.warm_bytes, max(_AHEAD_MIN, _PIECES_AHEAD * request.bytes_max))
-        through = await self._warmer.warm(family, request.log, first, last, size, request.wants)
+        through = await warmer.warm(family, request.log, first, last, size, request.wants)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):
@@ -370,11 +380,20 @@ class ShardService:
         self._report_space()
         self._store.maintain(self._wall())
         self._drop()
-        self._damage.look()
+        if self._damage is not None:
+            self._damage.look()
         self._store.report(self.metrics)
-        if self._chore is None or self._chore.done():
-            work = self._store.next_chore()
-            self._chore = None if work is None else self._loop.run_in_executor(None, work)
+        self._begin_chore()
+
+    def _begin_chore(self) -> None:
+        """Have the next work on files done in another thread, if there is any and none is under way."""
+        if self._closed or (self._chore is not None and not self._chore.done()):
+            return
+        work = self._store.next_chore()
+        self._chore = None if work is None else self._loop.run_in_executor(None, work)
+        if self._chore is not None and isinstance(self._store, ExtentLogStore):
+            # extents are used up faster than upkeep comes by
+            self._chore.add_done_callback(lambda _: self._begin_chore())
 
     def _drop(self) -> None:
         """Drop partitions one by one, with pauses."""
@@ -403,7 +422,8 @@ class ShardService:
         """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
         assert not self._closed, "closed twice"
         self._closed = True
-        self._damage.stop()
+        if self._damage is not None:
+            self._damage.stop()
         self._ticker.cancel()
         if self._dropper is not None:
             self._dropper.cancel()
@@ -416,9 +436,13 @@ class ShardService:
             await asyncio.sleep(0)
         if self._sync_timer is not None:
             self._sync_timer.cancel()
-        await self._damage.close()
-        await self._warmer.close()
+        if self._damage is not None:
+            await self._damage.close()
+        if self._warmer is not None:
+            await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)
+        if self._chore is not None and isinstance(self._store, ExtentLogStore):
+            await self._chore
         await asyncio.to_thread(self._store.close)
         if self._chore is not None:
             await self._chore

@@ -18,6 +18,7 @@ from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import STREAM_SHOWN
 from logdevice_py.tables.storage import (
     CopysetDistributionRow,
+    ExtentsRow,
     LogsdbDirectoryRow,
     LogStorageStateRow,
     PartitionsRow,
@@ -91,6 +92,22 @@ def shards_rows(
             partitions=len(view(shard.shard).partitions),
             stored_bytes=view(shard.shard).stored_bytes(),
             recent_bytes=shard.recent.size,
+        )
+
+
+def extents_rows(index: int, view: StoreView) -> Iterator[ExtentsRow]:
+    """Table `extents`, of one shard."""
+    for each in view.extents():
+        yield ExtentsRow(
+            shard=index,
+            id=each.number,
+            state=each.state,
+            first_block=each.first_block,
+            last_block=each.last_block,
+            size_bytes=each.size,
+            used_bytes=each.used,
+            copies=each.copies,
+            partitions=",".join(map(str, each.partitions)),
         )
 
 

@@ -90,6 +90,28 @@ class PartitionsRow:
     stored_bytes: int = column(_INTEGER, "About how much it takes on disk and in memtables.")
 
 
+@table("extents", _STORAGE)
+@dataclass(slots=True)
+class ExtentsRow:
+    """An extent of a shard whose store is in extents."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    id: int = column(_INTEGER, "Its number; later ones have greater numbers.")
+    state: str = column(
+        _TEXT,
+        "head (takes the next block), closed (its rows are in memory) or indexed (its rows are in a table of their own).",
+    )
+    first_block: int = column(_INTEGER, "Number of its first block.")
+    last_block: int = column(_INTEGER, "Number of its last block.")
+    size_bytes: int = column(_INTEGER, "Bytes of its file.")
+    used_bytes: int = column(_INTEGER, "Bytes up to the end of its last block.")
+    copies: int = column(_INTEGER, "Copies of entries that its blocks wrote, also those that do not count any more.")
+    partitions: str = column(
+        _TEXT,
+        "Numbers of the partitions that refer to it, comma-separated; 0 as long as the table of what lives long lacks something of it. Without any it goes.",
+    )
+
+
 @table("logsdb_directory", _STORAGE)
 @dataclass(slots=True)
 class LogsdbDirectoryRow:

@@ -60,6 +60,7 @@ class NodeTables:
             "graylist": lambda constraints: self._of_sequencers(sequencing.graylist_rows, constraints),
             "shards": self._shards,
             "quarantined_stores": self._quarantined_stores,
+            "extents": lambda constraints: self._stores(constraints, storing.extents_rows),
             "partitions": lambda constraints: self._stores(constraints, storing.partitions_rows),
             "logsdb_directory": lambda constraints: self._stores(
                 constraints, lambda index, view: storing.logsdb_directory_rows(index, view, constraints)

@@ -34,6 +34,7 @@ from server.dev.supervisor import CommandError, Supervisor, ask, write_cluster_f
 from server.node_settings import NodeSettings
 from server.os_errors import explain
 from server.private_files import keep_files_private
+from storage_node.log_store.settings import STORE_KINDS
 
 READY_TIMEOUT = 120.0
 """Seconds that all logs together get to become writable."""
@@ -62,6 +63,7 @@ def make_config(
     durability: Durability = Durability.SYNC,
     rebuilding: bool = False,
     log_tree: bool = False,
+    store: str = STORE_KINDS[0],
 ) -> ClusterConfig:
     """The first version of a development cluster's file.
 
@@ -100,6 +102,7 @@ def make_config(
             "admin": {"open_reads": True},  # to look into it with whatever speaks HTTP
             **({"rebuilding": {"enabled": True}} if rebuilding else {}),
             **({"log_tree": {"enabled": True}} if log_tree else {}),
+            **({"storage": {"store": store}} if store != STORE_KINDS[0] else {}),
         },
     )
     return load_cluster(render_cluster(config))
@@ -154,6 +157,7 @@ def parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="have logs that are made at run time (ldctl logs make), or not (default)",
     )
+    up.add_argument("--store", choices=STORE_KINDS, help=f"what shards are stored in (default {STORE_KINDS[0]})")
     for name, text in [
         ("kill", "SIGKILL a node"),
         ("stop", "stop a node in order"),
@@ -279,6 +283,7 @@ def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig
         durability=Durability[(arguments.durability or "sync").upper()],
         rebuilding=arguments.rebuilding is not False,
         log_tree=arguments.log_tree is True,
+        store=arguments.store or STORE_KINDS[0],
     )
 
 
@@ -293,6 +298,7 @@ def _options_of(config: ClusterConfig) -> dict[str, object]:
         "durability": Durability(config.logs.defaults.get("durability", Durability.SYNC)).name.lower(),
         "rebuilding": NodeSettings.of(config.settings).rebuilding.enabled,
         "log-tree": config.has_log_tree,
+        "store": NodeSettings.of(config.settings).log_store.store,
     }
 
 

@@ -20,6 +20,7 @@ from server.dev.scratch import ScratchDirectory
 from server.dev.supervisor import write_cluster_file
 from server.host import NodeHost
 from storage_node.log_store.identity import AcceptedLoss
+from storage_node.log_store.settings import STORE_KINDS
 
 _ACQUAINTED_SECONDS: Final = 60.0
 
@@ -52,6 +53,7 @@ class LocalCluster:
         racks: int = 1,
         durability: str = "sync",
         log_tree: bool = False,
+        store: str = STORE_KINDS[0],
         directory: str | Path | None = None,
     ) -> None:
         """
@@ -62,6 +64,7 @@ class LocalCluster:
             racks: nodes are spread over so many racks.
             durability: "sync" or "async".
             log_tree: logs can be made at run time.
+            store: what shards are stored in: "rocksdb" or "extents".
             directory: where the data goes and stays; by default a temporary directory that is deleted at the end, also when this
                 process is killed.
         """
@@ -82,6 +85,7 @@ class LocalCluster:
                 epoch_store=None,
                 durability=durability_argument(durability),
                 log_tree=log_tree,
+                store=store,
             )
             write_cluster_file(self.directory, config)
             make_token(path)

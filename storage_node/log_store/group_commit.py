@@ -53,7 +53,7 @@ class GroupCommit:
                     self._want(now + DEFERRABLE_US if write.deferrable else now)
                     continue
                 self._unsynced = True
-                self._want(now + self._settings.async_sync_interval_us)
+                self._want(now if self._store.wants_sync else now + self._settings.async_sync_interval_us)
             else:
                 self._count_refusal(status)
             known.append(Written(write.token, write.shard, status))

@@ -460,6 +460,11 @@ class LogStore(Protocol):
         """Whether a write or sync has failed."""
         ...
 
+    @property
+    def wants_sync(self) -> bool:
+        """Whether so much is not durable that a sync should begin, whoever waits for one."""
+        ...
+
     def mark_durable(self, until: Timestamp) -> None:
         """Note, with the next write, that a sync covered every write before `until`."""
         ...

@@ -360,6 +360,11 @@ class MemoryLogStore:
         """Numbers of the partitions in use, ascending."""
         return [partition.number for partition in self._partitions]
 
+    @property
+    def wants_sync(self) -> bool:
+        """As of `LogStore`: never."""
+        return False
+
     def mark_durable(self, until: Timestamp) -> None:
         """Note, with the next write, that a sync covered every write before `until`."""
         self._durable = until

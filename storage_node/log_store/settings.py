@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from logdevice_py.core.declare import setting
 from logdevice_py.core.units import SECOND
+
+STORE_KINDS: Final = ("rocksdb", "extents")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStoreSettings:
     """How a shard's store uses disk, memory and threads."""
 
+    store: str = setting(
+        "rocksdb",
+        unit="text",
+        doc="What the store of a shard that has none yet is made as: rocksdb or extents. A store that is there stays what it is; to change it, drain the node, "
+        "empty its directory and let it join again.",
+    )
+    extent_bytes: int = setting(
+        64 << 20,
+        unit="bytes",
+        lo=64 << 10,
+        hi=1 << 32,
+        doc="Size of an extent of a store in extents. The one in use and one or two that follow take that space before there is anything in them.",
+    )
+    extent_rows_max: int = setting(
+        100_000,
+        unit="copies",
+        lo=16,
+        hi=10_000_000,
+        doc="An extent is also closed when it holds so many copies: rows on those that are not closed, or wait for their index, are in memory.",
+    )
+    checkpoint_bytes: int = setting(
+        64 << 20,
+        unit="bytes",
+        lo=1 << 10,
+        doc="A store in extents writes what lives long anew when so much was written since, or four times what lives long: after a kill at most about so "
+        "much is read again.",
+    )
     write_group_bytes_max: int = setting(
         4 << 20,
         unit="bytes",
@@ -198,3 +228,8 @@ class LogStoreSettings:
         lo=0,
         doc="How much is brought into the page cache ahead of a reader of cold data, no more than 2 MiB or 32 times what it asks for; 0 turns it off.",
     )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no kind of store (ValueError)."""
+        if self.store not in STORE_KINDS:
+            raise ValueError(f"store: {self.store!r} is no kind of store; there are {', '.join(STORE_KINDS)}")

@@ -14,12 +14,14 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
+from storage_node.log_store.extents.rows import lsn_of, rank_of
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard, WriteBatch
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.wanted import Wants, no_body
+from tests.unit.storage_node.log_store.extent_stores import open_extents
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, image_of, put, read_all, read_last
 
 AMEND = int(EntryFlags.AMEND)
@@ -34,8 +36,9 @@ DATA, BODY = ord("d"), ord("b")
 class Harness:
     """One implementation, and the rows that it keeps entries in."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, kind: str = "rocksdb") -> None:
         self._directory = directory
+        self._kind = kind
         self.disk = MemoryDisk()
         self.store: Any = None
         self.open()
@@ -43,6 +46,8 @@ class Harness:
     def open(self) -> None:
         if self._directory is None:
             self.store = MemoryLogStore(self.disk, SETTINGS)
+        elif self._kind == "extents":
+            self.store = open_extents(self._directory / "shard", SETTINGS)
         else:
             self.store = RocksLogStore(str(self._directory / "shard"), SETTINGS)
         assert self.store.adopt(MARKER, boot="boot 1", now=Timestamp(1_000)) is Status.OK
@@ -63,6 +68,8 @@ class Harness:
         if self._directory is None:
             return {key: value for key, value in self.disk.rows.items() if key[0] in (DATA, BODY)}
         found = {}
+        if self._kind == "extents":
+            return self._rows_of_extents()
         for family in self.store._families.readers():
             iterator = family.iter()
             iterator.seek_to_first()
@@ -72,6 +79,19 @@ class Harness:
                 iterator.next()
         return dict(sorted(found.items()))
 
+    def _rows_of_extents(self) -> dict[bytes, bytes]:
+        """As the other stores would keep them."""
+        found = {}
+        for log, held in self.store.view.directory.rows():
+            for partition, first, last in held.spans():
+                for key, row in self.store._reader.rows(partition, log, first, last):
+                    at = keys.data_key(log, lsn_of(key), bool(rank_of(key) >> 32), rank_of(key) & 0xFFFFFFFF)
+                    image = self.store._extents.images.fetch(row)
+                    found[at] = row.header or image
+                    if row.header:
+                        found[keys.body_key(at)] = image
+        return dict(sorted(found.items()))
+
     def keys(self, kind: int) -> list[bytes]:
         return [key for key in self.rows() if key[0] == kind]
 
@@ -79,12 +99,16 @@ class Harness:
         """Behind the store's back."""
         if self._directory is None:
             self.disk.rows[key] = value
+        elif self._kind == "extents":
+            pytest.skip("an extent holds no rows that could be replaced")
         else:
             self._family().put(key, value)
 
     def delete_row(self, key: bytes) -> None:
         if self._directory is None:
             del self.disk.rows[key]
+        elif self._kind == "extents":
+            pytest.skip("an extent holds no rows that could be removed")
         else:
             self._family().delete(key)
 
@@ -94,10 +118,10 @@ class Harness:
         return result
 
 
-@pytest.fixture(params=["memory", "rocksdb"])
+@pytest.fixture(params=["memory", "rocksdb", "extents"])
 def it(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     """A store that was just opened for the first time."""
-    harness = Harness(tmp_path if request.param == "rocksdb" else None)
+    harness = Harness(None if request.param == "memory" else tmp_path, request.param)
     yield harness
     harness.store.close()
 

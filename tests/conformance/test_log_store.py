@@ -15,35 +15,42 @@ from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, ShardId, m
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
+from storage_node.log_store.extents.simulated_disk import SimulatedDisk
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind, Purpose, WriteBatch
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
+from tests.unit.storage_node.log_store.extent_stores import open_extents
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, image_of, put, read_all, read_last
 
 AMEND = int(EntryFlags.AMEND)
 BY_RECOVERY = int(EntryFlags.WRITTEN_BY_RECOVERY)
 PLUG = int(EntryFlags.HOLE | EntryFlags.WRITTEN_BY_RECOVERY)
 MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
-SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, wal_bytes_max=16 << 20)
+SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, wal_bytes_max=16 << 20, extent_bytes=1 << 20)
 
 
 class Harness:
     """One implementation: opens stores on a disk that outlives them."""
 
-    def __init__(self, directory: Path | None, settings: LogStoreSettings) -> None:
+    def __init__(self, kind: str, directory: Path, settings: LogStoreSettings) -> None:
+        self._kind = kind
         self._directory = directory
         self._settings = settings
         self._disk = MemoryDisk()
+        self._files = SimulatedDisk()
         self.store: Any = None
 
     def open(self, *, boot: str = "boot 1", now: int = 1_000) -> Contents:
         """Open, adopt and load; the store is in `store`."""
-        if self._directory is None:
+        if self._kind == "memory":
             self.store = MemoryLogStore(self._disk, self._settings)
-        else:
+        elif self._kind == "rocksdb":
             self.store = RocksLogStore(str(self._directory / "shard"), self._settings)
+        else:
+            where = self._directory / "shard" if self._kind == "extents" else self._files
+            self.store = open_extents(where, self._settings, boot=boot)
         assert self.store.adopt(MARKER, boot=boot, now=Timestamp(now)) is Status.OK
         contents = self.store.load()
         assert isinstance(contents, Contents)
@@ -56,17 +63,20 @@ class Harness:
 
     def die(self) -> None:
         """End the run without closing in order; the operating system goes on."""
-        if self._directory is not None:
+        if self._kind != "memory":
             self.store.abandon()
         self.store = None
 
 
-@pytest.fixture(params=["memory", "rocksdb", "memory, bodies apart", "rocksdb, bodies apart"])
+KINDS = ["memory", "rocksdb", "extents", "simulated extents"]
+
+
+@pytest.fixture(params=[*KINDS, *[f"{kind}, bodies apart" for kind in KINDS]])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     """A store that was just opened for the first time."""
     kind, _, apart = request.param.partition(", ")
     settings = replace(SETTINGS, blob_bytes_min=0) if apart else SETTINGS
-    harness = Harness(tmp_path if kind == "rocksdb" else None, settings)
+    harness = Harness(kind, tmp_path, settings)
     harness.open()
     yield harness
     if harness.store is not None:
@@ -327,16 +337,16 @@ class TestDeletes:
 
 
 class TestSpace:
-    @pytest.fixture(params=["memory", "rocksdb"])
+    @pytest.fixture(params=KINDS)
     def short(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
         """A store with room for what is appended and none for what rebuilding brings."""
-        of_memory = request.param == "memory"
         measured = os.statvfs(tmp_path)
-        free = MemoryDisk().free if of_memory else measured.f_bavail * measured.f_frsize
+        in_memory = request.param in ("memory", "simulated extents")
+        free = MemoryDisk().free if in_memory else measured.f_bavail * measured.f_frsize
         settings = replace(
             SETTINGS, free_space_min=free * 2 // 3, free_space_min_percent=90, free_space_rebuilding_percent=200
         )
-        harness = Harness(None if of_memory else tmp_path, settings)
+        harness = Harness(request.param, tmp_path, settings)
         harness.open()
         yield harness
         harness.close()

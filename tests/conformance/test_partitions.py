@@ -20,6 +20,7 @@ from storage_node.log_store.partitions import NEWEST_AHEAD
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
 from tests.conformance.searching import find_time
+from tests.unit.storage_node.log_store.extent_stores import do_chores, open_extents
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
 
 MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
@@ -32,6 +33,8 @@ SETTINGS = LogStoreSettings(
     partitions_soft_max=4,
     partitions_max=6,
     partition_drop_share_percent=100,
+    extent_bytes=64 << 10,
+    checkpoint_bytes=64 << 10,
 )
 OTHER = LogId(8)
 FIRST = PARTITION_FIRST
@@ -40,17 +43,20 @@ FIRST = PARTITION_FIRST
 class Partitioned:
     """One implementation, with a clock."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, kind: str, directory: Path) -> None:
+        self._kind = kind
         self._directory = directory
         self.disk = MemoryDisk()
         self.now = 1_000 * SECOND
         self.store: Any = None
 
     def open(self) -> None:
-        if self._directory is None:
+        if self._kind == "memory":
             self.store = MemoryLogStore(self.disk, SETTINGS)
-        else:
+        elif self._kind == "rocksdb":
             self.store = RocksLogStore(str(self._directory / "shard"), SETTINGS)
+        else:
+            self.store = open_extents(self._directory / "shard", SETTINGS)
         assert self.store.adopt(MARKER, boot="boot 1", now=Timestamp(self.now)) is Status.OK
         self.store.load()
 
@@ -59,7 +65,7 @@ class Partitioned:
         self.open()
 
     def kill(self) -> None:
-        if self._directory is not None:
+        if self._kind != "memory":
             self.store.abandon()
         self.open()
 
@@ -84,6 +90,8 @@ class Partitioned:
         """Sync, and let what was dropped go."""
         assert self.store.sync() is Status.OK
         self.store.maintain(Timestamp(self.now))
+        if self._kind == "extents":
+            do_chores(self.store)
 
     def end_in(self, partition: int, log: LogId = LOG) -> Lsn:
         """The end of what a log has in the partitions up to one."""
@@ -95,9 +103,9 @@ class Partitioned:
         return [lsn for lsn, _ in read_all(self.store, log, first, last).entries]
 
 
-@pytest.fixture(params=["memory", "rocksdb"])
+@pytest.fixture(params=["memory", "rocksdb", "extents"])
 def it(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Partitioned]:
-    it = Partitioned(tmp_path if request.param == "rocksdb" else None)
+    it = Partitioned(request.param, tmp_path)
     it.open()
     yield it
     it.store.close()

@@ -126,6 +126,7 @@ from streams.subscriptions.state import SubscriptionsState
 from streams.upkeep import commands as upkeep
 from streams.upkeep.segment_copy import SegmentCopy
 from streams.upkeep.state import StreamUpkeep
+from tests.golden.extents import extent_cases
 from tests.golden.index_log import index_log_cases
 from tests.golden.messages import message_cases
 from tests.golden.record import GoldenCase, GoldenFormat
@@ -804,6 +805,12 @@ def formats() -> list[GoldenFormat]:
             "version 1 of stored metadata (storage_node/stored_metadata.py) and of the marker (MARKER_VERSION in log_store/identity.py)",
             f"What is msgpack may get further elements at the end. {on_disk}",
             list(value_cases()),
+        ),
+        GoldenFormat(
+            "extents",
+            "EXTENT_VERSION 1 (storage_node/log_store/extents/block_format.py) and tables LDTABLE1 (sorted_table.py, rows.py), of stores in extents",
+            f"Arrays and maps of msgpack may get further elements at the end. {on_disk}",
+            list(extent_cases()),
         ),
         GoldenFormat(
             "epoch_metadata",

@@ -31,6 +31,12 @@ _GUARDS: Final = "the workload of the swarm guards no appends; other workloads d
 _GUARDED = "tests/unit/sequencer/test_guarded_appends.py"
 _ROLLS: Final = "takes logs that roll, which tests/simulation/segments.py has and no profile of the swarm"
 _ROLLING = "tests/unit/sequencer/test_rolling.py"
+_EXTENTS: Final = (
+    "the swarm stores in memory what RocksDB would; tests/simulation/test_extents.py runs a few seeds on extents"
+)
+_EXTENT_STORE = f"{_SHARD}/log_store/test_extent_store.py"
+_RECYCLING = f"{_EXTENT_STORE}::TestSpace::test_extents_that_nothing_refers_to_are_used_again_or_go"
+_EXTENT_CRASHES = f"{_SHARD}/log_store/test_extent_crashes.py"
 _NEAR: Final = "readers of the swarm stand nowhere in particular and do not hedge"
 _HEDGING = "tests/unit/client/read/test_hedging.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
@@ -100,6 +106,29 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _DISK,
         f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
     ),
+    "extents_checkpoint": (_EXTENTS, _RECYCLING),
+    "extents_indexed": (_EXTENTS, _RECYCLING),
+    "extents_retired": (_EXTENTS, _RECYCLING),
+    "extents_prepared_late": (_EXTENTS, _RECYCLING),
+    "extents_no_room": (_EXTENTS, f"{_EXTENT_STORE}::TestSpace::test_the_last_extent_is_kept_for_what_must_be_written"),
+    "extents_chore_without_space": (
+        _EXTENTS,
+        f"{_EXTENT_STORE}::TestSpace::test_no_chore_fails_the_store_for_lack_of_space",
+    ),
+    "extents_overloaded": (
+        _EXTENTS,
+        f"{_EXTENT_STORE}::TestFailing::test_writes_are_refused_while_too_much_waits_for_a_sync",
+    ),
+    "extents_index_made_anew": (
+        _EXTENTS,
+        f"{_EXTENT_STORE}::TestDamage::test_an_index_that_rots_is_made_anew_from_the_blocks",
+    ),
+    "extents_index_damaged": (
+        _EXTENTS,
+        f"{_EXTENT_STORE}::TestDamage::test_one_that_is_lost_while_the_store_is_closed_is_made_anew",
+    ),
+    "extents_torn_end": (_EXTENTS, _EXTENT_CRASHES),
+    "extents_torn_bodies": (_EXTENTS, _EXTENT_CRASHES),
     "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "dirty_range_has_an_end": (

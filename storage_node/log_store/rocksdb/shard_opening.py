@@ -1,4 +1,4 @@
-"""Opens the RocksDB store of a shard, whoever's it is, and makes sure that it is the shard's own."""
+"""Opens the store of a shard, whoever's it is, and makes sure that it is the shard's own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.tables.storage import QuarantineReason
+from storage_node.log_store.extents.opening import EXTENTS, holds_extents, open_extents
+from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import Contents
 from storage_node.log_store.opening import Adopt, LoadContents, Look, Note, Quarantine, open_shard
 from storage_node.log_store.opening import Register as RegisterStep
+from storage_node.log_store.rocksdb.families import DATABASE
 from storage_node.log_store.rocksdb.quarantine import quarantine
 from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.rocksdb.store_lock import find_user, says_locked
@@ -52,8 +55,26 @@ def _in_use(directory: str, shard: ShardId, user: str) -> StoreInUseError:
     )
 
 
-def open_store(directory: str, settings: LogStoreSettings, shard: ShardId) -> RocksLogStore:
-    """Open a store, or make one.
+ShardStore = RocksLogStore | ExtentLogStore
+"""What a shard may be served from."""
+
+
+def _make(directory: str, settings: LogStoreSettings) -> ShardStore:
+    has_extents = holds_extents(directory)
+    if os.path.isdir(os.path.join(directory, DATABASE)):
+        if has_extents:
+            raise LogDeviceError(
+                Status.FAILED,
+                f"{directory} holds a store in RocksDB ({DATABASE}) and one in extents ({EXTENTS}): it cannot be told which one counts",
+            )
+        return RocksLogStore(directory, settings, boot=boot_id())
+    if has_extents or settings.store == "extents":
+        return open_extents(directory, settings, boot=boot_id())
+    return RocksLogStore(directory, settings, boot=boot_id())
+
+
+def open_store(directory: str, settings: LogStoreSettings, shard: ShardId) -> ShardStore:
+    """Open a store, or make one, of the kind that the settings say.
 
     Raises:
         StoreInUseError: it is open already.
@@ -61,7 +82,7 @@ def open_store(directory: str, settings: LogStoreSettings, shard: ShardId) -> Ro
     """
     refuse_in_use(directory, shard)
     try:
-        return RocksLogStore(directory, settings, boot=boot_id())
+        return _make(directory, settings)
     except LogDeviceError as error:
         if says_locked(error.detail):
             # somebody was faster, or it cannot be told who it is
@@ -80,7 +101,7 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardOpening:
-    """Carries out the steps of `open_shard` on RocksDB: see `ShardService.open`."""
+    """Carries out the steps of `open_shard`: see `ShardService.open`."""
 
     directory: str
     shard: ShardId
@@ -92,7 +113,7 @@ class ShardOpening:
     report: Callable[[str], None]
     admit: Callable[[Judgement], None]
 
-    async def open(self, *, replace_damaged: bool) -> tuple[RocksLogStore, Contents]:
+    async def open(self, *, replace_damaged: bool) -> tuple[ShardStore, Contents]:
         """As `ShardService.open` promises."""
         try:
             return await self._open()
@@ -103,7 +124,7 @@ class ShardOpening:
             self.report(f"{error.detail}; the damaged store is quarantined in {aside}")
             return await self._open()
 
-    async def _open(self) -> tuple[RocksLogStore, Contents]:
+    async def _open(self) -> tuple[ShardStore, Contents]:
         steps = open_shard(
             self.shard,
             self.cluster,
@@ -145,13 +166,13 @@ class ShardOpening:
         assert contents is not None
         return store, contents
 
-    async def _adopt(self, store: RocksLogStore, marker: ShardMarker) -> None:
+    async def _adopt(self, store: ShardStore, marker: ShardMarker) -> None:
         with _damage():
             status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
         if status is not Status.OK:
             raise LogDeviceError(Status.FAILED, f"the marker of the store in {self.directory} could not be written")
 
-    async def _open_store(self) -> RocksLogStore:
+    async def _open_store(self) -> ShardStore:
         return await asyncio.to_thread(open_store, self.directory, self.settings, self.shard)
 
     async def _quarantine(self, reason: QuarantineReason) -> str:

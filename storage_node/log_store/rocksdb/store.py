@@ -239,6 +239,11 @@ class RocksLogStore:
         """Make durable every batch whose `write` returned before the call."""
         return self.groups.sync()
 
+    @property
+    def wants_sync(self) -> bool:
+        """As of `LogStore`: RocksDB flushes as it goes."""
+        return False
+
     def mark_durable(self, until: Timestamp) -> None:
         """Note, with the next write, that a sync covered every write before `until`."""
         self.groups.mark_durable(until)

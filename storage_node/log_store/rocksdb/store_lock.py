@@ -1,4 +1,4 @@
-"""Which process has a store open. RocksDB locks a file of each database, and says no more of it than that it is locked."""
+"""Which process has a store open. RocksDB locks a file of each database, as stores in extents do, and says no more of it than that it is locked."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+from storage_node.log_store.extents.opening import EXTENTS
+from storage_node.log_store.extents.real_disk import HELD
 from storage_node.log_store.rocksdb.families import DATABASE
 
 _LOCK: Final = "LOCK"
 _FLOCK: Final = struct.Struct("hhqqi")
 """struct flock of Linux on machines of 64 bits: type, whence, start, length (0: to the end), process."""
 _COMMAND_MAX: Final = 160
-_REFUSALS: Final = ("While lock file", "lock hold by current process")
-"""What RocksDB says of a database that is locked by another process, and by this one."""
+_REFUSALS: Final = ("While lock file", "lock hold by current process", HELD)
+"""What RocksDB says of a database that is locked by another process, and by this one; and what is said of extents."""
 
 
 def says_locked(text: str) -> bool:
@@ -28,7 +30,14 @@ def find_user(directory: str) -> str | None:
     """Which process has the store in a directory open, for people; None: nobody, or it cannot be told here. Changes nothing."""
     if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
         return None
-    path = os.path.join(directory, DATABASE, _LOCK)
+    for within in (DATABASE, EXTENTS):
+        user = _find_user_of(os.path.join(directory, within, _LOCK))
+        if user is not None:
+            return user
+    return None
+
+
+def _find_user_of(path: str) -> str | None:
     with suppress(OSError):
         # To close a file drops the locks that the process has on it, whichever descriptor they were taken with: one that is open here is not touched.
         if _is_open_here(path):

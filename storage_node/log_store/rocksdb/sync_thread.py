@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from storage_node.log_store.rocksdb.store import RocksLogStore
+from storage_node.log_store.interface import LogStore
 
 
 class SyncThread:
     """One thread that syncs a store, one sync at a time."""
 
-    def __init__(self, store: RocksLogStore, delay_us: int, done: Callable[[Status, int], None]) -> None:
+    def __init__(self, store: LogStore, delay_us: int, done: Callable[[Status, int], None]) -> None:
         """
         Args:
             delay_us: makes every sync take this much longer.

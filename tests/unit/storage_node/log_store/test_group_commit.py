@@ -25,6 +25,11 @@ class SlowStore(MemoryLogStore):
         super().__init__(MemoryDisk())
         self.answers: list[Status] = []
         self.durable: list[Timestamp] = []
+        self.much = False
+
+    @property
+    def wants_sync(self) -> bool:
+        return self.much
 
     def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         answers, self.answers = self.answers[: len(batches)], self.answers[len(batches) :]
@@ -136,3 +141,12 @@ def test_refused_writes_are_answered_at_once_and_ask_for_no_sync() -> None:
     assert bench.commit.deadline() is None
     metrics = bench.metrics
     assert (metrics.refused_overloaded, metrics.refused_no_space, metrics.failed_batches) == (1, 1, 1)
+
+
+def test_a_store_with_much_that_is_not_durable_does_not_wait_for_the_interval() -> None:
+    bench = Bench()
+    bench.write(1, sync=False)
+    assert bench.commit.deadline() == INTERVAL
+    bench.store.much = True
+    bench.write(2, 5, sync=False)
+    assert bench.commit.deadline() == 5

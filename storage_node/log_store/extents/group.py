@@ -1,0 +1,154 @@
+"""What batches become in a block: results, worked out from what is stored."""
+
+from __future__ import annotations
+
+from logdevice_py.core.entry import lacks_body
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
+from storage_node.log_store import keys
+from storage_node.log_store.contents import encode_drain, encode_whole_for
+from storage_node.log_store.directory import Directory
+from storage_node.log_store.extents.block_format import Changes
+from storage_node.log_store.extents.disk import DiskError
+from storage_node.log_store.extents.reading import ExtentReader
+from storage_node.log_store.extents.rows import CopyRow, bounds_of, key_of, lsn_of, rank_of
+from storage_node.log_store.extents.sorted_table import BadTableError
+from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
+from storage_node.log_store.partitions import Partitions
+from storage_node.log_store.precedence import Missing, header_apart, with_header
+
+
+class BlockGroup:
+    """Batches that are written as one block, in their order. One that looks at what is stored (`WriteBatch.looks`) must be the first."""
+
+    def __init__(
+        self, directory: Directory, partitions: Partitions, reader: ExtentReader, apart_bytes_min: int
+    ) -> None:
+        """
+        Args:
+            apart_bytes_min: of images of this size or more, header and body are read apart.
+        """
+        self._directory = directory
+        self._partitions = partitions
+        self._reader = reader
+        self._apart_bytes_min = apart_bytes_min
+        self._copies: dict[tuple[int, int], tuple[int, bytes]] = {}
+        """(log, key) -> (partition, image)"""
+        self._points: dict[tuple[int, int], CopyRow] = {}
+        self._deletes: list[tuple[int, int, int, int]] = []
+        self._rows: dict[bytes, bytes | None] = {}
+
+    def changes(self) -> tuple[Changes, list[bytes]]:
+        """What the block changes, and the images of its copies."""
+        made, images = Changes(deletes=self._deletes, rows=list(self._rows.items())), []
+        apart = self._apart_bytes_min
+        for (log, key), (partition, image) in self._copies.items():
+            header = header_apart(image) if len(image) >= apart else None
+            made.copies.append((log, lsn_of(key), rank_of(key), partition, len(image), header))
+            images.append(image)
+        for (log, key), row in self._points.items():
+            made.points.append(
+                (log, lsn_of(key), rank_of(key), row.partition, row.length, row.header, row.extent, row.offset)
+            )
+        return made, images
+
+    def put_rows(self, rows: dict[bytes, bytes | None]) -> None:
+        """Change rows of metadata."""
+        self._rows.update(rows)
+
+    def fill(self, batch: WriteBatch) -> None:
+        """Put a batch into the group, and note in the directory and with the partitions what it holds."""
+        rows = self._rows
+        for log, first, last in (*batch.deletes, *batch.restored):
+            for partition, low, high in self._directory.delete(log, first, last):
+                self.delete(log, low, high, partition)
+        for log, lsn in batch.consolidations:
+            if not _takes_away(batch, log, lsn):
+                self._consolidate(log, lsn)
+        for log, epoch, epoch_kind in batch.epoch_deletes:
+            rows[keys.epoch_metadata_key(log, epoch, epoch_kind)] = None
+        note, copies, points = self._directory.note, self._copies, self._points
+        for log, lsn, by_recovery, wave, image in batch.entries:
+            size = len(image) + PER_ENTRY_BYTES
+            partition = note(log, lsn, size)
+            at = log, key_of(lsn, by_recovery << 32 | wave)
+            copies[at] = partition, image
+            if points:
+                points.pop(at, None)
+            if partition != keys.UNPARTITIONED:
+                self._partitions.note(partition, keys.timestamp_of(image), size)
+        for log, lsn, by_recovery, wave, header in batch.headers:
+            if not _takes_away(batch, log, lsn):
+                self._put_header(log, lsn, by_recovery << 32 | wave, header)
+        for log, kind, value in batch.log_metadata:
+            rows[keys.log_metadata_key(log, kind)] = value
+        for log, epoch, epoch_kind, value in batch.epoch_metadata:
+            rows[keys.epoch_metadata_key(log, epoch, epoch_kind)] = value
+        if batch.marks_loss:
+            rows[keys.UNMARKED_KEY] = None
+        if batch.metadata_whole_for is not None:
+            rows[keys.WHOLE_FOR_KEY] = encode_whole_for(batch.metadata_whole_for)
+        if batch.drain is not None:
+            rows[keys.DRAIN_KEY] = encode_drain(batch.drain)
+
+    def delete(self, log: int, first: int, last: int, partition: int) -> None:
+        """Delete what lies in a range of one partition."""
+        self._deletes.append((log, first, last, partition))
+        low, high = bounds_of(first, last)
+        for at in [at for at in self._copies if at[0] == log and low <= at[1] < high]:
+            del self._copies[at]
+        for at in [at for at in self._points if at[0] == log and low <= at[1] < high]:
+            del self._points[at]
+
+    def _put_header(self, log: LogId, lsn: Lsn, rank: int, header: bytes) -> None:
+        at = log, key_of(lsn, rank)
+        if at in self._copies:
+            return
+        try:
+            before = self._reader.row_at(log, lsn, rank)
+            if before is None:
+                return
+            image = self._reader.image_of(before)
+        except (BadTableError, DiskError):
+            return  # whoever reads it finds the damage
+        row = with_header(header, image)
+        if row is None:
+            return
+        if before.header is not None and before.extent:
+            self._points[at] = before._replace(header=row)
+        elif lacks_body(row):
+            # the body is in the table of what lives long
+            body = self._reader.body_of(log, lsn, rank)
+            if body is not None:
+                self._copies[at] = before.partition, row + body[len(body) - (before.length - len(row)) :]
+        else:
+            self._copies[at] = before.partition, row
+
+    def _consolidate(self, log: LogId, lsn: Lsn) -> None:
+        for partition, _, _ in self._directory.overlapping(log, lsn, lsn):
+            try:
+                rows = list(self._reader.rows(partition, log, lsn, lsn))
+            except (BadTableError, DiskError):
+                return
+            if len(rows) < 2:
+                return
+            images = [self._reader.image_of(row) for _, row in rows]
+            if images[-1] is None:
+                return
+            found = self._reader.resolve(
+                log, lsn, [(rank_of(key), image or b"") for (key, _), image in zip(rows, images, strict=True)]
+            )
+            if isinstance(found, Missing):
+                return
+            key, top = rows[-1]
+            self.delete(log, lsn, lsn, partition)
+            if top.extent and (found == images[-1] or lacks_body(images[-1])):
+                # the image stays where it is
+                self._points[log, key] = top
+            else:
+                self._copies[log, key] = partition, found
+
+
+def _takes_away(batch: WriteBatch, log: LogId, lsn: Lsn) -> bool:
+    """Whether the copies of an LSN that were stored before the batch are gone with it."""
+    return any(log == each and first <= lsn <= last for each, first, last in (*batch.deletes, *batch.restored))

@@ -1,0 +1,281 @@
+"""Rows on copies of entries: where each lies, in memory and in the tables of closed extents.
+
+Of two rows of one copy (log, LSN, rank) the one of the later block counts. A delete hides rows of earlier blocks, and lasts as long as its partition.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from logdevice_py.core.lsn import Lsn
+from storage_node.log_store.extents.sorted_table import SortedTable
+
+RANK_BITS: Final = 33
+_KEY: Final = struct.Struct(">QQBI")
+PIECE_ROWS: Final = 64
+
+
+_ROW_OF: Final = tuple.__new__
+"""A row from what was unpacked, at a third of the cost of its constructor."""
+
+
+class CopyRow(NamedTuple):
+    """One copy, as a block wrote it."""
+
+    block: int
+    partition: int
+    extent: int
+    """Where its image lies; of an entry that is not partitioned 0: in the table of what lives long."""
+    offset: int
+    length: int
+    header: bytes | None
+    """Where header and body are read apart."""
+
+
+def key_of(lsn: int, rank: int) -> int:
+    """One number that orders the copies of a log."""
+    return lsn << RANK_BITS | rank
+
+
+def lsn_of(key: int) -> Lsn:
+    """The LSN of a `key_of`."""
+    return Lsn(key >> RANK_BITS)
+
+
+def rank_of(key: int) -> int:
+    """The rank of a `key_of`."""
+    return key & ((1 << RANK_BITS) - 1)
+
+
+def bounds_of(first: int, last: int) -> tuple[int, int]:
+    """(least key, key behind the greatest) of the copies in [first, last]."""
+    return first << RANK_BITS, (last + 1) << RANK_BITS
+
+
+class MemoryRows:
+    """Rows that are in no table yet."""
+
+    def __init__(self) -> None:
+        self._logs: dict[int, tuple[list[int], list[CopyRow]]] = {}
+
+    def put(self, log: int, key: int, row: CopyRow) -> None:
+        """Take a row in place of one of an earlier block."""
+        found = self._logs.get(log)
+        if found is None:
+            self._logs[log] = [key], [row]
+            return
+        keys, rows = found
+        if key > keys[-1]:
+            keys.append(key)
+            rows.append(row)
+            return
+        at = bisect_left(keys, key)
+        if keys[at] == key:
+            rows[at] = row
+        else:
+            insort(keys, key)
+            rows.insert(at, row)
+
+    def delete(self, log: int, first: int, last: int) -> None:
+        """Forget what lies in a range."""
+        found = self._logs.get(log)
+        if found is None:
+            return
+        keys, rows = found
+        low, high = bounds_of(first, last)
+        begin, end = bisect_left(keys, low), bisect_left(keys, high)
+        del keys[begin:end], rows[begin:end]
+        if not keys:
+            del self._logs[log]
+
+    def forget_through(self, log: int, block: int) -> None:
+        """Forget the rows of a log that blocks up to this one wrote: a table has them."""
+        found = self._logs.get(log)
+        if found is None:
+            return
+        kept = [(key, row) for key, row in zip(*found, strict=True) if row.block > block]
+        if kept:
+            self._logs[log] = [key for key, _ in kept], [row for _, row in kept]
+        else:
+            del self._logs[log]
+
+    def rows(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
+        """(key, row) in [low, high), ascending."""
+        found = self._logs.get(log)
+        if found is not None:
+            keys, rows = found
+            for at in range(bisect_left(keys, low), bisect_left(keys, high)):
+                yield keys[at], rows[at]
+
+    def rows_backwards(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
+        """The same, descending."""
+        found = self._logs.get(log)
+        if found is not None:
+            keys, rows = found
+            for at in range(bisect_left(keys, high) - 1, bisect_left(keys, low) - 1, -1):
+                yield keys[at], rows[at]
+
+    def span(self, log: int) -> tuple[int, int] | None:
+        """(least, greatest key) of a log; None without any."""
+        found = self._logs.get(log)
+        return None if found is None else (found[0][0], found[0][-1])
+
+    def logs(self) -> list[int]:
+        """Those that have rows."""
+        return list(self._logs)
+
+
+Delete = tuple[int, int, int, int]
+"""(first lsn, last lsn, block, partition)"""
+
+
+class Deletes:
+    """What was deleted, by log."""
+
+    def __init__(self) -> None:
+        self._logs: dict[int, list[Delete]] = {}
+
+    def add(self, log: int, first: int, last: int, block: int, partition: int) -> None:
+        """Hide the rows of a range that earlier blocks wrote."""
+        before = self._logs.get(log, [])
+        kept = [each for each in before if each[0] < first or each[1] > last or each[3] != partition or each[2] > block]
+        kept.append((first, last, block, partition))
+        self._logs[log] = kept
+
+    def of(self, log: int) -> list[Delete]:
+        """Those of a log."""
+        return self._logs.get(log, [])
+
+    def logs(self) -> list[int]:
+        """Those of which something was deleted."""
+        return list(self._logs)
+
+    def drop_partitions(self, dropped: set[int]) -> None:
+        """All that these partitions hold is gone."""
+        for log in list(self._logs):
+            self._keep(log, [each for each in self._logs[log] if each[3] not in dropped])
+
+    def drop_through(self, partition: int, block: int) -> None:
+        """A table holds what these deletes left."""
+        for log in list(self._logs):
+            self._keep(log, [each for each in self._logs[log] if each[3] != partition or each[2] > block])
+
+    def _keep(self, log: int, kept: list[Delete]) -> None:
+        if kept:
+            self._logs[log] = kept
+        else:
+            del self._logs[log]
+
+
+def is_hidden(deletes: list[Delete], key: int, block: int) -> bool:
+    """Whether a row of a block is deleted."""
+    lsn = key >> RANK_BITS
+    return any(first <= lsn <= last and block < later for first, last, later, _ in deletes)
+
+
+class IndexTable:
+    """The rows of a closed extent, on disk: pieces of up to `PIECE_ROWS` rows of one log, each under the key of its first row.
+
+    Its facts: ``salt`` of the extent, ``first`` and ``last`` block, ``end`` (where the last one ends), ``copies``, ``logs`` (log, least LSN, greatest
+    LSN), ``partitions``, ``deletes`` (log, first, last, block, partition).
+    """
+
+    __slots__ = ("last", "logs", "partitions", "table")
+
+    def __init__(self, table: SortedTable) -> None:
+        self.table = table
+        self.last: int = table.facts["last"]
+        self.logs: dict[int, tuple[int, int]] = {log: (first, last) for log, first, last in table.facts["logs"]}
+        self.partitions: set[int] = set(table.facts["partitions"])
+
+    def rows(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
+        """(key, row) in [low, high), ascending; BadTableError or DiskError where it cannot be read."""
+        for _, piece in self.table.rows(self._begin(log, low), _packed(log, high)):
+            for each in msgpack.unpackb(piece, use_list=False):
+                key = each[0] << RANK_BITS | each[1]
+                if key >= high:
+                    return
+                if key >= low:
+                    yield key, _ROW_OF(CopyRow, each[2:])
+
+    def rows_backwards(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
+        """The same, descending."""
+        for _, piece in self.table.rows_backwards(self._begin(log, low), _packed(log, high)):
+            for each in reversed(msgpack.unpackb(piece, use_list=False)):
+                key = each[0] << RANK_BITS | each[1]
+                if key < low:
+                    return
+                if key < high:
+                    yield key, _ROW_OF(CopyRow, each[2:])
+
+    def _begin(self, log: int, low: int) -> bytes:
+        """The key of the piece in which a row may lie."""
+        key = _packed(log, low)
+        before = self.table.floor(key)
+        return key if before is None or before[:8] != key[:8] else before
+
+    def all_rows(self) -> Iterator[tuple[tuple[int, int], CopyRow]]:
+        """((log, key), row) of all; BadTableError or DiskError where they cannot be read."""
+        for first, piece in self.table.rows(b"", None):
+            log = int.from_bytes(first[:8], "big")
+            for each in msgpack.unpackb(piece, use_list=False):
+                yield (log, each[0] << RANK_BITS | each[1]), _ROW_OF(CopyRow, each[2:])
+
+
+def _packed(log: int, key: int) -> bytes:
+    rank = key & ((1 << RANK_BITS) - 1)
+    return _KEY.pack(log, key >> RANK_BITS, rank >> 32, rank & 0xFFFFFFFF)
+
+
+def encode_index(
+    rows: Iterable[tuple[tuple[int, int], CopyRow]],
+    deletes: Iterable[tuple[int, int, int, int, int]],
+    *,
+    salt: int,
+    first: int,
+    last: int,
+    end: int,
+) -> tuple[dict[str, Any], list[tuple[bytes, bytes]]]:
+    """Facts and pieces of an `IndexTable`.
+
+    Args:
+        rows: ((log, key), row).
+        deletes: (log, first, last, block, partition), by ascending block.
+    """
+    by_log: dict[int, list[tuple[int, CopyRow]]] = {}
+    partitions: set[int] = set()
+    for (log, key), row in rows:
+        by_log.setdefault(log, []).append((key, row))
+        partitions.add(row.partition)
+    packed: list[tuple[bytes, bytes]] = []
+    logs = []
+    copies, mask, pack = 0, (1 << RANK_BITS) - 1, msgpack.Packer().pack
+    for log in sorted(by_log):
+        held = by_log[log]
+        held.sort(key=itemgetter(0))
+        copies += len(held)
+        logs.append((log, held[0][0] >> RANK_BITS, held[-1][0] >> RANK_BITS))
+        for at in range(0, len(held), PIECE_ROWS):
+            piece = held[at : at + PIECE_ROWS]
+            packed.append(
+                (_packed(log, piece[0][0]), pack([(key >> RANK_BITS, key & mask, *row) for key, row in piece]))
+            )
+    kept = list(deletes)
+    partitions.update(partition for *_, partition in kept)
+    facts = {
+        "salt": salt,
+        "first": first,
+        "last": last,
+        "end": end,
+        "copies": copies,
+        "logs": logs,
+        "partitions": sorted(partitions),
+        "deletes": kept,
+    }
+    return facts, packed

@@ -1,0 +1,362 @@
+"""The store in extents where its disk does not do what it is asked: what fails, what rots, what is full, and what becomes free again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logdevice_py.core.ids import Generation, LogId, ShardId, metadata_log_of
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import SECOND, Timestamp
+from storage_node.log_store.extents import store as store_module
+from storage_node.log_store.extents.real_disk import RealDisk
+from storage_node.log_store.extents.simulated_disk import SimulatedDisk
+from storage_node.log_store.extents.store import ExtentLogStore
+from storage_node.log_store.identity import PreviousEnd, ShardMarker
+from storage_node.log_store.interface import Contents, LogMetadataKind, Purpose, WriteBatch
+from storage_node.log_store.settings import LogStoreSettings
+from tests.unit.storage_node.log_store.extent_stores import do_chores, open_extents
+from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of, put, read_all, read_last
+
+MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
+SETTINGS = LogStoreSettings(
+    free_space_min=0,
+    extent_bytes=64 << 10,
+    checkpoint_bytes=30_000,
+    partition_duration_us=100 * SECOND,
+    partition_bytes=50_000,
+)
+BODY = b"a body of some length " * 300
+
+
+class Held:
+    """A store on a simulated disk."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.store: ExtentLogStore
+        self.esn = 0
+        self.now = 1_000 * SECOND
+
+    def open(self, boot: str = "boot 1", settings: LogStoreSettings = SETTINGS) -> Contents:
+        self.store = open_extents(self.disk, settings, boot=boot)
+        assert self.store.adopt(MARKER, boot=boot, now=Timestamp(self.now)) is Status.OK
+        return self.store.load()
+
+    def write(
+        self, count: int = 1, *, log: LogId = LOG, body: bytes = BODY, purpose: Purpose = Purpose.USUAL
+    ) -> Status:
+        for _ in range(count):
+            batch = WriteBatch()
+            batch.purpose = purpose
+            self.esn += 1
+            put(batch, at(self.esn), body, log=log)
+            [status] = self.store.write([batch])
+            if status is not Status.OK:
+                return status
+        return Status.OK
+
+    def trim(self, upto: int) -> None:
+        batch = WriteBatch()
+        batch.delete_entries(LOG, Lsn(0), at(upto))
+        assert self.store.write([batch]) == [Status.OK]
+
+    def lsns(self) -> list[Lsn]:
+        return [lsn for lsn, _ in read_all(self.store).entries]
+
+    def row(self, esn: int) -> tuple[str, int, int]:
+        """The file, offset and length of an image."""
+        row = self.store._reader.row_at(LOG, at(esn), 1)
+        assert row is not None
+        return f"extent-{row.extent:016x}", row.offset, row.length
+
+    def forget_recent(self) -> None:
+        """Have reads go to the disk."""
+        self.store._extents.images._recent.clear()
+        self.store._extents.images._order.clear()
+        self.store._extents.images._bytes = 0
+
+
+@pytest.fixture
+def it() -> Held:
+    held = Held()
+    held.open()
+    return held
+
+
+class TestFailing:
+    @pytest.mark.parametrize("what", ["fail_sync", "fail_write"])
+    def test_what_fails_once_fails_for_good_and_counts_as_a_machine_that_died(self, it: Held, what: str) -> None:
+        assert it.write() is Status.OK
+        assert it.store.sync() is Status.OK
+        setattr(it.disk, what, True)
+        if what == "fail_sync":
+            assert it.write() is Status.OK
+            assert it.store.sync() is Status.FAILED
+        else:
+            assert it.write() is Status.FAILED
+        setattr(it.disk, what, False)
+        assert it.store.failed
+        assert it.write() is Status.FAILED
+        assert it.store.sync() is Status.FAILED
+        assert read_all(it.store).status is Status.FAILED
+        # the disk took the note when it worked again
+        it.store._failed = False
+        it.store._fail("the disk failed")
+        it.store.abandon()
+        assert it.open().last_stop is PreviousEnd.MACHINE_DIED
+        assert "failed" not in it.disk.names()
+        assert it.lsns()[0] == at(1)
+
+    def test_writes_are_refused_while_too_much_waits_for_a_sync(
+        self, it: Held, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "_UNSYNCED_MAX", 20_000)
+        assert it.write(8) is Status.OVERLOADED
+        batch = WriteBatch()
+        batch.mark_loss()
+        assert it.store.write([batch]) == [Status.OK]
+        assert it.store.sync() is Status.OK
+        assert it.write() is Status.OK
+
+    def test_much_that_waits_for_a_sync_is_told(self, it: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store_module, "_UNSYNCED_SOFT", 20_000)
+        it.write(2)
+        assert not it.store.wants_sync
+        it.write(2)
+        assert it.store.wants_sync
+        assert it.store.sync() is Status.OK
+        assert not it.store.wants_sync
+
+
+class TestSpace:
+    def test_the_last_extent_is_kept_for_what_must_be_written(self, it: Held) -> None:
+        do_chores(it.store)
+        it.disk.taken = it.disk.total - it.disk.used
+        assert it.write(100) is Status.NOSPC
+        taken = it.lsns()
+        assert len(taken) > 8
+        seal = WriteBatch()
+        seal.put_log_metadata(LOG, LogMetadataKind.SEAL, b"seal")
+        assert it.store.write([seal]) == [Status.OK]
+        it.trim(2)
+        assert it.store.sync() is Status.OK
+        it.disk.taken = 0
+        assert it.write() is Status.OK
+        assert it.lsns() == [*taken[2:], at(it.esn)]
+
+    def test_no_chore_fails_the_store_for_lack_of_space(self, it: Held) -> None:
+        it.write(30)
+        assert it.store.sync() is Status.OK
+        it.disk.taken = it.disk.total - it.disk.used
+        for _ in range(5):
+            chore = it.store.next_chore()
+            if chore is not None:
+                chore()
+        assert not it.store.failed
+        it.disk.taken = 0
+        it.store.maintain(Timestamp(it.now))
+        for _ in range(2):
+            do_chores(it.store)
+            assert it.store.sync() is Status.OK
+        assert it.store._long_lived.applied
+        assert any(name.startswith("index-") for name in it.disk.names())
+
+    def test_extents_that_nothing_refers_to_are_used_again_or_go(self, it: Held) -> None:
+        for _ in range(12):
+            it.write(10)
+            assert it.store.sync() is Status.OK
+            it.now += 200 * SECOND
+            it.store.maintain(Timestamp(it.now))
+            it.trim(it.esn - 2)
+            assert it.store.sync() is Status.OK
+            do_chores(it.store)
+        names = it.disk.names()
+        assert sum(name.startswith("extent-") for name in names) <= 7
+        assert sum(name.startswith("spare-") for name in names) <= 2
+        assert sum(name.startswith("index-") for name in names) <= 5
+        assert it.lsns() == [at(it.esn - 1), at(it.esn)]
+        it.store.close()
+        it.open()
+        assert it.lsns() == [at(it.esn - 1), at(it.esn)]
+
+
+class TestDamage:
+    def test_a_flipped_bit_is_found_and_replaced(self, it: Held) -> None:
+        it.write(3)
+        name, offset, _ = it.row(2)
+        it.disk.flip(name, offset + 100)
+        it.forget_recent()
+        assert read_all(it.store).corrupt == [(at(2), at(2))]
+        assert it.lsns() == [at(1), at(3)]
+        batch = WriteBatch()
+        batch.restore(LOG, at(2), at(2))
+        batch.put_again(LOG, at(2), by_recovery=False, wave=1, image=image_of(at(2), BODY))
+        assert it.store.write([batch]) == [Status.OK]
+        assert it.lsns() == [at(1), at(2), at(3)]
+
+    def test_a_copy_that_cannot_be_read_is_damaged_and_no_other(self, it: Held) -> None:
+        it.write(3)
+        name, offset, length = it.row(2)
+        sector = (offset + length // 2) // 512
+        it.disk.spoil(name, sector)
+        it.forget_recent()
+        result = read_all(it.store)
+        assert (result.corrupt, [lsn for lsn, _ in result.entries]) == ([(at(2), at(2))], [at(1), at(3)])
+        assert read_last(it.store, LOG, at(1), at(2)).corrupt == [(at(2), at(2))]
+        it.disk.spoil(name, sector, readable=True)
+        assert it.lsns() == [at(1), at(2), at(3)]
+
+    def close_some(self, it: Held) -> str:
+        """Name of the index of an extent that is closed."""
+        it.write(30)
+        assert it.store.sync() is Status.OK
+        do_chores(it.store)
+        return next(name for name in it.disk.names() if name.startswith("index-") and it.disk.open(name).size() > 700)
+
+    def test_an_index_that_rots_is_made_anew_from_the_blocks(self, it: Held) -> None:
+        name = self.close_some(it)
+        before = read_all(it.store).entries
+        for index in it.store._extents.indexes.values():
+            index.table._chunks.clear()
+        it.disk.flip(name, 20)
+        assert read_all(it.store).entries == before
+        do_chores(it.store)
+        for index in it.store._extents.indexes.values():
+            index.table._chunks.clear()
+        assert read_all(it.store).entries == before
+
+    @pytest.mark.parametrize("how", ["gone", "rotten"])
+    def test_one_that_is_lost_while_the_store_is_closed_is_made_anew(self, it: Held, how: str) -> None:
+        name = self.close_some(it)
+        before = read_all(it.store).entries
+        it.store.close()
+        if how == "gone":
+            it.disk.unlink(name)
+        else:
+            it.disk.flip(name, it.disk.open(name).size() - 4)
+        it.open()
+        assert read_all(it.store).entries == before
+        do_chores(it.store)
+        assert name in it.disk.names()
+
+    def test_a_table_of_what_lives_long_that_rots_is_not_used(self, it: Held) -> None:
+        self.close_some(it)
+        it.store.close()
+        it.disk.flip("table", it.disk.open("table").size() - 4)
+        with pytest.raises(LogDeviceError, match="table"):
+            it.open()
+
+    def test_an_extent_that_is_missing_is_noticed(self, it: Held) -> None:
+        name = self.close_some(it).replace("index", "extent")
+        it.store.close()
+        files = it.disk.snapshot()
+        it.disk.unlink(name)
+        with pytest.raises(LogDeviceError, match="missing"):
+            it.open()
+        it.disk.replace(files)
+        it.open()
+
+    def test_extents_of_two_shards_are_no_store(self, it: Held) -> None:
+        it.write(30)
+        it.store.close()
+        other = Held()
+        other.store = open_extents(other.disk, SETTINGS)
+        marker = replace(MARKER, shard=ShardId(SHARD + 1))
+        assert other.store.adopt(marker, boot="boot 1", now=Timestamp(1)) is Status.OK
+        other.store.close()
+        files = it.disk.snapshot()
+        strange = other.disk.snapshot()
+        it.disk.replace({**files, "extent-0000000000000001": strange["extent-0000000000000001"]})
+        with pytest.raises(LogDeviceError, match="several shards"):
+            it.open()
+
+    def test_a_sync_that_lied_is_found_out_where_something_later_is_there(self, it: Held) -> None:
+        it.write()
+        it.disk.lying = True
+        assert it.store.sync() is Status.OK
+        lost = it.row(1)
+        it.write()
+        it.disk.lying = False
+        name, offset, _ = it.row(2)
+        assert name == lost[0]
+        # of all that was written since, the last block alone reaches the disk
+        inode = it.disk._files[name]
+        for sector in list(inode.pending):
+            if sector < lost[1] // 512 or sector * 512 >= offset - 512:
+                del inode.pending[sector]
+        it.store.abandon()
+        it.disk.power_cut(lambda: False)
+        with pytest.raises(LogDeviceError, match="was durable"):
+            it.open("boot 2")
+
+
+class TestOpening:
+    def test_to_look_at_a_store_changes_nothing(self, it: Held) -> None:
+        it.write(20)
+        it.store.abandon()
+        it.disk.power_cut(lambda: True)
+        before, steps = it.disk.snapshot(), it.disk.steps
+        looked = open_extents(it.disk, SETTINGS, boot="boot 9")
+        found = looked.found
+        assert found is not None
+        assert (found.generation, looked.empty) == (2, False)
+        assert (it.disk.snapshot(), it.disk.steps) == (before, steps)
+
+    def test_after_an_orderly_close_nothing_is_replayed_but_the_last_block(self, it: Held) -> None:
+        it.write(30)
+        it.write(3, log=metadata_log_of(LOG))
+        it.store.close()
+        assert it.disk.names().count("table") == 1
+        it.store = open_extents(it.disk, SETTINGS)
+        assert not it.store._extents.memory.logs()
+        assert it.store._chain.last == it.store._long_lived.applied + 1
+        assert it.open().last_stop is PreviousEnd.CLEAN
+        assert len(it.lsns()) == 30
+        assert len(read_all(it.store, metadata_log_of(LOG)).entries) == 3
+
+    def test_a_generation_that_begins_while_it_is_opened_is_a_run_of_its_own(self) -> None:
+        held = Held()
+        held.store = open_extents(held.disk, SETTINGS)
+        for generation in (0, 1):
+            marker = replace(MARKER, generation=Generation(generation))
+            assert held.store.adopt(marker, boot="boot 1", now=Timestamp(1)) is Status.OK
+        held.store.load()
+        assert held.write(3) is Status.OK
+        held.store.close()
+        held.store = open_extents(held.disk, SETTINGS)
+        assert held.store.found is not None
+        assert held.store.found.generation == 1
+
+
+class TestRealFiles:
+    def test_a_write_that_the_system_cuts_short_is_completed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = RealDisk(str(tmp_path / "d")).create("f", 4096)
+        parts = [bytes([number]) * 100 for number in range(5)]
+        original = os.pwritev
+        monkeypatch.setattr(os, "pwritev", lambda fd, given, offset: original(fd, [given[0][:70]], offset))
+        file.write(parts, 512)
+        assert file.read(512, 500) == b"".join(parts)
+
+    def test_more_parts_than_the_system_takes_are_written(self, tmp_path: Path) -> None:
+        file = RealDisk(str(tmp_path / "d")).create("f", 0)
+        file.write([b"x"] * 3000, 0)
+        assert (file.read(0, 9999), file.size()) == (b"x" * 3000, 3000)
+
+    def test_a_directory_belongs_to_one_process(self, tmp_path: Path) -> None:
+        disk = RealDisk(str(tmp_path / "d"))
+        child = os.fork()
+        if child == 0:
+            try:
+                RealDisk(str(tmp_path / "d"))
+            except LogDeviceError:
+                os._exit(3)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        disk.close()
