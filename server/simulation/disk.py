@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +12,8 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.simulation.scheduler import Scheduler
 from server.node_settings import NodeSettings
+from server.simulation.extent_disk import ExtentDisk, SimExtentStore
+from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.interface import (
     Completion,
@@ -36,6 +38,9 @@ _DEFAULTS = {
     "partitions_soft_max": 10,
     "partitions_max": 40,
     "blob_bytes_min": 150,
+    "extent_bytes": 128 << 10,
+    "extent_rows_max": 200,
+    "checkpoint_bytes": 64 << 10,
 }
 """Partitions come and go within a run, and of many entries header and body lie apart."""
 
@@ -45,6 +50,23 @@ def store_settings(config: ClusterConfig) -> LogStoreSettings:
     said = config.settings.get("storage", {})
     others: dict[str, Any] = {name: value for name, value in _DEFAULTS.items() if name not in said}
     return replace(NodeSettings.of(config.settings).log_store, **others)
+
+
+SimStore = MemoryLogStore | ExtentLogStore
+
+
+def make_disk(kind: str, fired: Counter[str], total: int) -> MemoryDisk:
+    """A disk for a kind of store (`LogStoreSettings.store`); what stands for RocksDB keeps its rows in memory."""
+    return ExtentDisk(fired, total=total) if kind == "extents" else MemoryDisk(fired, total=total)
+
+
+def open_store(disk: MemoryDisk, settings: LogStoreSettings) -> SimStore:
+    """Open the store on a disk.
+
+    Raises:
+        LogDeviceError: FAILED: it is damaged.
+    """
+    return SimExtentStore(disk, settings) if isinstance(disk, ExtentDisk) else MemoryLogStore(disk, settings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +89,7 @@ class SimShard:
 
     def __init__(
         self,
-        store: MemoryLogStore,
+        store: SimStore,
         disk: MemoryDisk,
         contents: Contents,
         limits: LogStoreSettings,
@@ -140,7 +162,23 @@ class SimShard:
 
     def _maintain(self) -> None:
         self.store.maintain(self._wall())
+        self._begin_chore()
         self._after(_UPKEEP_INTERVAL, self._maintain)
+
+    def _begin_chore(self) -> None:
+        """What another thread does in production is done a moment later here."""
+        store = self.store
+        if not isinstance(store, ExtentLogStore):
+            return
+        chore = store.next_chore()
+        if chore is not None:
+
+            def work() -> None:
+                if not self._hangs(work):
+                    chore()
+                    self._begin_chore()
+
+            self._after(self._time(self._settings.sync_min, self._settings.sync_max), work)
 
     def _now(self) -> Micros:
         return Micros(self._scheduler.now)
@@ -162,13 +200,16 @@ class SimShard:
 
     def _sync(self) -> None:
         self._commit.begin(self._wall())
-        token = self.store.begin_sync()
+        store: Any = self.store
+        token = store.begin_sync()
 
         def synced() -> None:
             if self._hangs(synced):
                 return
-            written: list[Completion] = [*self._commit.end(self.store.finish_sync(token))]
+            written: list[Completion] = [*self._commit.end(store.finish_sync(token))]
             self._sync_when_due()
+            if isinstance(store, ExtentLogStore) and store.has_chores:
+                self._begin_chore()
             if written:
                 self._deliver(written)
 

@@ -21,7 +21,7 @@ from sequencer.effects import EpochStoreRequest, LogNotice
 from server.event_log.notices import EventLogNotice
 from server.node import Node
 from server.node_settings import NodeSettings
-from server.simulation.disk import DiskSettings, SimShard, store_settings
+from server.simulation.disk import DiskSettings, SimShard, SimStore, make_disk, store_settings
 from server.simulation.epoch_store import SimEpochStore
 from server.simulation.opening import SimOpening
 from server.simulation.world import SimWorld
@@ -33,7 +33,6 @@ from storage_node.log_store.interface import (
     ReadShard,
     WriteShard,
 )
-from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.repair.notices import Notice
 
 _WRITE = struct.Struct(">QIQ?")
@@ -67,7 +66,7 @@ class SimNode:
             skew=rng.randrange(200_001) - 100_000,
         )
         self.disks = {
-            shard: MemoryDisk(cluster.fault_effects, total=cluster.disk_bytes)
+            shard: make_disk(cluster.store, cluster.fault_effects, cluster.disk_bytes)
             for shard in cluster.config.nodes[node].shard_ids()
         }
         self.rate_ppm = self.clock.rate_ppm
@@ -143,7 +142,7 @@ class SimNode:
         if self._epoch_store is not None:
             self._epoch_store.close()
 
-    def _serve(self, epoch_store: EpochStore, run: int, opened: dict[ShardId, tuple[MemoryLogStore, Contents]]) -> None:
+    def _serve(self, epoch_store: EpochStore, run: int, opened: dict[ShardId, tuple[SimStore, Contents]]) -> None:
         cluster, config = self._cluster, self._cluster.config
         rng = random.Random(cluster.rng.getrandbits(64))
         outbox, timers = _WatchedOutbox(self, cluster), TimerQueue()

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 from epoch_store.interface import EpochStore, NoteIncarnation, RegisterShard, Result, ShardIdentity
 from logdevice_py.core.ids import NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Rng
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.tables.storage import QuarantineReason
-from server.simulation.disk import store_settings
+from server.simulation.disk import SimStore, open_store, store_settings
 from server.simulation.world import SimWorld
 from storage_node.log_store.interface import Contents
-from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.log_store.memory import MemoryDisk
 from storage_node.log_store.opening import Adopt, LoadContents, Look, Note, Quarantine, Register, Step, open_shard
 
 REGISTER_RETRY = 200 * MILLISECOND
@@ -48,7 +48,7 @@ class SimOpening:
         node: Starting,
         epoch_store: EpochStore,
         rng: Rng,
-        serve: Callable[[dict[ShardId, tuple[MemoryLogStore, Contents]]], None],
+        serve: Callable[[dict[ShardId, tuple[SimStore, Contents]]], None],
     ) -> None:
         """
         Args:
@@ -61,10 +61,10 @@ class SimOpening:
         self._serve = serve
         self._run = node.starts
         self._settings = store_settings(cluster.config)
-        self._opened: dict[ShardId, tuple[MemoryLogStore, Contents]] = {}
+        self._opened: dict[ShardId, tuple[SimStore, Contents]] = {}
         self._steps: Generator[Step, Any, None]
         """Of the shard that is being opened."""
-        self._store: MemoryLogStore
+        self._store: SimStore
         self._contents: Contents
 
     def open_next(self) -> None:
@@ -83,7 +83,11 @@ class SimOpening:
         disk = node.disks[shard]
         if disk.failed_note:
             disk.drop_failed(self._rng)
-        self._store = MemoryLogStore(disk, self._settings)
+        try:
+            self._store = open_store(disk, self._settings)
+        except LogDeviceError as error:
+            # an operator looks, and accepts that it is lost
+            self._quarantine(disk, Quarantine(QuarantineReason.DAMAGED, error.detail))
         name = f"{node.name} {node.starts}".encode()
         self._steps = open_shard(
             shard,
@@ -120,7 +124,11 @@ class SimOpening:
                     self._ask(shard, RegisterShard(uuid, node.id, index, step.found, step.incarnation, step.birth))
                     return
                 case LoadContents():
-                    self._contents = store.load()
+                    try:
+                        self._contents = store.load()
+                    except LogDeviceError as error:
+                        node.fail_start("cannot load", error.detail)
+                        return
                 case Note():
                     assert store.marker is not None
                     generation, incarnation = store.marker.generation, store.marker.incarnation
@@ -152,5 +160,5 @@ class SimOpening:
         self._cluster.note(self._node.name, "quarantines", step.why)
         self._cluster.fault_effects["identity_noticed"] += 1
         self._node.lost_data = True
-        disk.replace({}, own=step.reason is QuarantineReason.REPLACED)
-        self._store = MemoryLogStore(disk, self._settings)
+        disk.replace({}, own=step.reason in (QuarantineReason.REPLACED, QuarantineReason.DAMAGED))
+        self._store = open_store(disk, self._settings)

@@ -14,6 +14,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.simulation.network import Network, NetworkSettings
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
+from server.node_settings import NodeSettings
 from server.simulation.epoch_store import EpochStoreWeather, SimCells
 from storage_node.log_store.interface import Completion
 
@@ -33,6 +34,7 @@ class SimWorld:
         turn_max: int = 50,
         checks: bool = True,
         disk_bytes: int = 1 << 40,
+        store: str | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
         """
@@ -41,6 +43,7 @@ class SimWorld:
             turn_max: a turn of a process ends up to so many microseconds after its first event.
             checks: let every root assert after each turn what must hold.
             disk_bytes: of the file system of each shard.
+            store: what shards are stored in, as of `LogStoreSettings`; None: as the cluster file says.
             scheduler: virtual time that others use, too.
         """
         self.config = config
@@ -60,6 +63,7 @@ class SimWorld:
         self.turn_max = turn_max
         self.checks = checks
         self.disk_bytes = disk_bytes
+        self.store = store or NodeSettings.of(config.settings).log_store.store
         self.watch: Callable[[Any, list[Any]], None] | None = None
         """Sees the effects of every turn of every node before they are run."""
         self.watch_done: Callable[[Any, list[Completion]], None] | None = None

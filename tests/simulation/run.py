@@ -93,6 +93,7 @@ def run_seed(
     echo: Callable[[str], None] | None = None,
     disabled: Collection[int] = (),
     mode: RunMode = RunMode.USUAL,
+    store: str | None = None,
 ) -> RunOutcome:
     """Run the scenario of a seed; `Failure` when something was not as it must be.
 
@@ -100,8 +101,9 @@ def run_seed(
         echo: gets a line for each event.
         disabled: indexes of faults that are left out.
         mode: what is destroyed, and what must come of it.
+        store: what shards are stored in, as of `LogStoreSettings`; None: as the cluster file of the scenario says.
     """
-    run = _prepared(seed, Trace(echo=echo), disabled, mode)
+    run = _prepared(seed, Trace(echo=echo), disabled, mode, store)
     try:
         return run.execute()
     except Exception as error:
@@ -114,7 +116,7 @@ def planned_faults(seed: int, mode: RunMode) -> list[PlannedFault]:
     return _prepared(seed, Trace(), (), mode).nemesis.plan
 
 
-def _prepared(seed: int, trace: Trace, disabled: Collection[int], mode: RunMode) -> _Run:
+def _prepared(seed: int, trace: Trace, disabled: Collection[int], mode: RunMode, store: str | None = None) -> _Run:
     scenario = draw(seed, mode)
     cluster = SimMachines(
         scenario.config,
@@ -125,6 +127,7 @@ def _prepared(seed: int, trace: Trace, disabled: Collection[int], mode: RunMode)
         trace=trace,
         turn_max=scenario.turn_max,
         disk_bytes=scenario.disk_bytes,
+        store=store,
     )
     return _Run(scenario, cluster, disabled, mode)
 
