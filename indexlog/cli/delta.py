@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from client.cli.program import EXIT_OK, InputError, say
+from client.cli.program import EXIT_OK, say
+from logdevice_py.core.status import LogDeviceError, Status
 
 if TYPE_CHECKING:
     from indexlog.index_log import IndexLog
@@ -31,7 +32,8 @@ async def export_table(log: IndexLog, arguments: argparse.Namespace, program: st
     except ModuleNotFoundError as error:
         if error.name != "deltalake":
             raise
-        raise InputError("it needs a further package: pip install 'logdevice-py[delta]'") from None
+        text = "it needs a further package: pip install 'logdevice-py[delta]'"
+        raise LogDeviceError(Status.FAILED, text, retriable=False) from None
     done = await export_delta(log, arguments.url, indexes=arguments.index, live_tail=not arguments.dealt_only)
     say(
         program, f"{done.documents} documents of {done.indexes} indexes, state {done.state}, are version {done.version}"
