@@ -42,6 +42,8 @@ class QueryResult:
     rows_fetched: int = 0
     """How many rows came from nodes or the cluster file."""
     seconds: float = 0.0
+    more: bool = False
+    """There are further rows than were asked for."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Rows by names of columns; of two columns of one name the last one counts."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -145,11 +146,18 @@ class LDQuery:
         # a statement that never ends can be interrupted: signals are handled when Python runs
         self._connection.set_progress_handler(lambda: False, _STEPS)
 
-    def query(self, sql: str, parameters: Mapping[str, int | float | str | bytes | None] | None = None) -> QueryResult:
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, int | float | str | bytes | None] | None = None,
+        *,
+        rows_max: int | None = None,
+    ) -> QueryResult:
         """Run one SELECT.
 
         Args:
             parameters: values of what stands as :name in the statement, by name; a text like e3n17 is that LSN, as a literal is.
+            rows_max: rows of the result at most; `more` of the result says whether there are others. None: all.
 
         Raises:
             LogDeviceError: SHUTDOWN: the session was closed; INVALID_PARAM: SQLite does not understand it, it is no SELECT, a parameter has no value, or a table needs
@@ -169,7 +177,8 @@ class LDQuery:
             cursor = self._connection.cursor()
             described: list[Sequence[tuple[str, str | None]]] = []
             cursor.exec_trace = lambda running, *_: _note_columns(running, described)
-            rows = cursor.execute(statement, values).fetchall()
+            rows = list(islice(cursor.execute(statement, values), None if rows_max is None else rows_max + 1))
+            cursor.close(True)
         except apsw.Error as error:
             raise LogDeviceError(Status.INVALID_PARAM, _explain(error, statement)) from None
         finally:
@@ -178,12 +187,17 @@ class LDQuery:
         return QueryResult(
             columns=[name for name, _ in columns],
             kinds=[_KIND_OF.get(declared or "") for _, declared in columns],
-            rows=rows,
+            rows=rows[:rows_max],
+            more=rows_max is not None and len(rows) > rows_max,
             failures=sorted(self._failures.values(), key=lambda failure: failure.node),
             requests=self._asker.requests - requests,
             rows_fetched=self._rows_fetched,
             seconds=time.monotonic() - began,
         )
+
+    def interrupt(self) -> None:
+        """End the statement that another thread runs: it fails with INVALID_PARAM."""
+        self._connection.interrupt()
 
     def close(self) -> None:
         """Give everything back."""

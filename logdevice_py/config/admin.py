@@ -40,6 +40,13 @@ class AdminSettings:
         hi=1000,
         doc="Requests that are worked on at a time; further ones are answered OVERLOADED.",
     )
+    streams_max: int = setting(
+        8,
+        unit="requests",
+        lo=0,
+        hi=1000,
+        doc="Consoles that are watched at a time at one node; further ones are answered OVERLOADED. 0: nobody watches.",
+    )
     connections_max: int = setting(
         64,
         unit="connections",

@@ -26,6 +26,7 @@ from server.admin.answers import TableAnswer
 from server.admin.metrics import AdminMetrics
 from server.admin.openapi import describe
 from server.admin.tables import NodeTables
+from server.console.console import STREAMS, NodeConsole
 from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
@@ -70,7 +71,10 @@ class AdminListener:
         self._host = host
         self._has_token = token is not None
         self._tables = NodeTables(host)
-        self._http = HttpListener(self, settings, endpoint, token, self.metrics, log)
+        self._console = NodeConsole(host.path, host.node_id, token)
+        self._http = HttpListener(
+            self, settings, endpoint, token, self.metrics, log, open_pages=self._console.pages, streams=STREAMS
+        )
         self._sampling: asyncio.Task[None] | None = None
         self._pages: dict[str, Handler] = {
             "/v1/node": self._node,
@@ -97,6 +101,7 @@ class AdminListener:
         if self._sampling is not None:
             self._sampling.cancel()
             await asyncio.gather(self._sampling, return_exceptions=True)
+        await self._console.close()
         await self._http.close()
 
     def use_settings(self, settings: AdminSettings) -> None:
@@ -113,6 +118,8 @@ class AdminListener:
             return partial(self._action, path.removeprefix(_ACTIONS))
         if path.startswith(_TABLES):
             found: Handler | None = partial(self._table, path.removeprefix(_TABLES))
+        elif (of_console := self._console.handler(request, self._http.has_token)) is not None:
+            return of_console
         else:
             found = self._pages.get(path)
         if found is None:

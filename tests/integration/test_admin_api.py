@@ -40,14 +40,16 @@ LONG_ENOUGH = "5s"
 
 @asynccontextmanager
 async def one_node(
-    directory: Path, admin: Mapping[str, Any], **sections: Mapping[str, Any]
+    directory: Path, admin: Mapping[str, Any], *, token: bool = False, **sections: Mapping[str, Any]
 ) -> AsyncIterator[LocalCluster]:
-    """A cluster of one node with these settings of its admin API, and of other sections."""
+    """A cluster of one node with these settings of its admin API, and of other sections; with or without a token."""
     directory.mkdir(exist_ok=True)
     config = make_config(
         directory, nodes=1, logs=2, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
     )
     write_cluster_file(directory, dataclasses.replace(config, settings={"admin": dict(admin), **sections}))
+    if token:
+        make_token(layout.cluster_file(directory))
     async with LocalCluster(nodes=1, directory=directory) as cluster:
         yield cluster
 

@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import StreamReader, web
@@ -97,6 +97,8 @@ class HttpListener:
         log: logging.Logger,
         *,
         line_max: int = _LINE_MAX,
+        open_pages: Mapping[str, Handler] | None = None,
+        streams: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
@@ -107,6 +109,9 @@ class HttpListener:
             metrics: count here.
             log: for what goes wrong.
             line_max: bytes of a line of a request's head.
+            open_pages: pages without data, by path: anybody who reaches the service gets them. One of them may be `/`.
+            streams: paths whose answers go on for as long as somebody reads them: they have no time limit and are counted apart,
+                at most `streams_max` of the settings.
         """
         self.places = ConnectionPlaces(settings)
         self.metrics = metrics
@@ -123,7 +128,10 @@ class HttpListener:
             READY: self._ready,
             TRY_PAGE: self._try_page,
             _ROOT: self._point_at_try_page,
+            **(open_pages or {}),
         }
+        self._open_paths = frozenset({TRY_PAGE, _ROOT, *(open_pages or ())})
+        self._stream_paths = streams
         self._runner: web.ServerRunner | None = None
 
     async def listen_on(self, sock: socket.socket) -> None:
@@ -193,12 +201,15 @@ class HttpListener:
         protocol = cast(asyncio.Protocol, request.protocol)
         self.places.busy(protocol)
         metrics = self.metrics
-        metrics.requests_running += 1
+        streams = request.path in self._stream_paths
+        metrics.streams_open += streams
+        metrics.requests_running += not streams
         try:
             response = await self._admit(request)
         finally:
             metrics.requests += 1
-            metrics.requests_running -= 1
+            metrics.streams_open -= streams
+            metrics.requests_running -= not streams
             self.places.idle(protocol, monotonic_us())
         if response.status >= 400:
             metrics.requests_failed += 1
@@ -212,14 +223,18 @@ class HttpListener:
             if refused is not None:
                 self.metrics.requests_unauthorized += 1
                 return refused
+        streams = path in self._stream_paths
+        if streams and self.metrics.streams_open > self._streams_max():
+            self.metrics.requests_overloaded += 1
+            return refusal(Status.OVERLOADED, f"{self._streams_max()} streams are open")
         running_max = min(
             self._settings.requests_max, self._settings.connections_max
         )  # places are left for health checks
-        if path not in UNLIMITED and self.metrics.requests_running > running_max:
+        if path not in UNLIMITED and not streams and self.metrics.requests_running > running_max:
             self.metrics.requests_overloaded += 1
             return refusal(Status.OVERLOADED, f"{running_max} requests are worked on")
         try:
-            async with asyncio.timeout(self._settings.request_timeout_us / 1e6):
+            async with asyncio.timeout(None if streams else self._settings.request_timeout_us / 1e6):
                 await _expect(request)
                 return await self._handler(request)(request)
         except TimeoutError:
@@ -233,6 +248,10 @@ class HttpListener:
             return refusal(Status.TOOBIG, f"a request has at most {BODY_MAX} bytes")
         except LogDeviceError as error:
             return explain_failure(error)
+
+    def _streams_max(self) -> int:
+        settings = self._settings  # places are left for requests
+        return min(settings.streams_max, max(0, settings.connections_max - settings.requests_max))
 
     def _handler(self, request: web.BaseRequest) -> Handler:
         own = self._pages.get(request.path)
@@ -255,7 +274,7 @@ class HttpListener:
         changes = self._api.changes(request.path)
         if changes and self._token is None:
             return refusal(Status.ACCESS, self._api.no_token)
-        if changes or not (self.reads_are_open() or request.path in UNLIMITED or request.path in (TRY_PAGE, _ROOT)):
+        if changes or not (self.reads_are_open() or request.path in UNLIMITED or request.path in self._open_paths):
             return refusal(Status.ACCESS, "a valid bearer token is required", code=401)
         if self._endpoint.is_loopback and not _names_a_machine(request.host):
             return refusal(Status.ACCESS, "Host: write an address, or localhost")

@@ -18,6 +18,7 @@ class HttpMetrics:
     requests_timed_out: int = counter("Requests ended because they took too long.", unit="requests")
     requests_abandoned: int = counter("Requests whose sender was gone before the answer.", unit="requests")
     requests_running: int = gauge("Requests that are worked on.", unit="requests")
+    streams_open: int = gauge("Answers that go on for as long as somebody reads them.", unit="requests")
     connections_refused: int = counter(
         "Connections turned away: requests of all others were worked on.", unit="connections"
     )

@@ -1,0 +1,232 @@
+"""The console's worker: a process beside its node that asks the cluster for what browsers want to see.
+
+``python -m server.console.worker CLUSTER_FILE NODE``; requests come by standard input, see `WorkerLink`. It ends with its node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from client.node_tables import NodeAsker, as_dicts
+from ldquery.ctl.health import Found, ask_in_turn
+from logdevice_py.config.admin import admin_settings
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import token_beside
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
+from server.console import questions
+from server.console.state import ASKED, cluster_state
+
+if TYPE_CHECKING:
+    from client.client import Client
+
+INTERVAL: Final = 2.0
+"""Seconds between two looks at the cluster, at least."""
+SHARE: Final = 0.004
+"""Of a processor for looks at the cluster: the dearer they are, the less often they are made."""
+GLANCE: Final = 1.0
+"""Seconds between two glances at what the own node knows of the others: a change is followed by a look at once."""
+RATES: Final = 10.0
+"""Seconds between two looks at rates: nodes take them every ten seconds."""
+STILL: Final = 15.0
+"""Seconds without a change after which watchers are told that there is none."""
+_MEMORY: Final = 2 << 30
+_SECONDS: Final = 3.0
+
+
+class ConsoleWorker:
+    """Answers requests, and tells watchers the cluster's state while there are any."""
+
+    def __init__(self, path: Path, node: NodeId, token: str | None) -> None:
+        self._path = path
+        self._client: Client | None = None
+        self._client_opens = asyncio.Lock()
+        self._file: tuple[tuple[int, int], ClusterConfig] | None = None
+        self._node = node
+        self._token = token
+        self._askers: dict[bool, tuple[ClusterConfig, NodeAsker]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._sql = asyncio.Lock()
+
+    async def serve(self, requests: asyncio.StreamReader) -> None:
+        """Until there are no more requests."""
+        while line := await requests.readline():
+            request = json.loads(line)
+            number = int(request["id"])
+            if request["ask"] == "forget":
+                task = self._running.pop(number, None)
+                if task is not None:
+                    task.cancel()
+                continue
+            self._running[number] = asyncio.create_task(self._answer(number, request))
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _, asker in self._askers.values():
+            await asker.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def _opened(self) -> Client:
+        """Reads records, and knows the logs of the log tree. Opened when it is needed: loading it takes half of the worker's start."""
+        from client.client import Client
+
+        async with self._client_opens:
+            if self._client is None:
+                client = Client(self._path, name="console")
+                await client.start()
+                self._client = client
+            return self._client
+
+    async def _config(self) -> ClusterConfig:
+        """The cluster file in use, read again when it has changed; with the logs of the log tree."""
+        if self._client is not None:
+            return self._client.config
+        try:
+            about = self._path.stat()
+            seen = (about.st_mtime_ns, about.st_size)
+            if self._file is None or self._file[0] != seen:
+                self._file = (seen, load_cluster(self._path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, LogDeviceError) as error:
+            if self._file is None:  # else: the version that was read before goes on
+                raise LogDeviceError(Status.INVALID_CONFIG, f"cannot read {self._path}: {error}") from None
+        config = self._file[1]
+        return (await self._opened()).config if config.has_log_tree else config
+
+    async def _answer(self, number: int, request: Mapping[str, Any]) -> None:
+        authorized = bool(request["authorized"])
+        try:
+            if request["ask"] == "watch":
+                await self._watch(number, authorized)
+            else:
+                _say(number, await self._ask(request["ask"], request["given"], authorized))
+        except LogDeviceError as error:
+            _say(number, error.detail or str(error), error.status)
+        except (ValueError, OverflowError, RecursionError) as error:
+            _say(number, str(error), Status.INVALID_PARAM)
+        finally:
+            self._running.pop(number, None)
+
+    async def _ask(self, what: str, given: Mapping[str, Any], authorized: bool) -> Any:
+        config, asker = await self._asked(authorized)
+        if what == "logs":
+            return await questions.list_logs(config, asker)
+        if what == "log":
+            return await questions.describe_log(config, asker, given)
+        if what == "records":
+            return await questions.read_records(await self._opened(), given)
+        if what == "sql":
+            if given["sql"] == "":
+                return {"tables": questions.list_tables()}
+            async with self._sql:
+                return await asyncio.to_thread(self._run_sql, config, given["sql"], authorized)
+        raise LogDeviceError(Status.NOTFOUND, f"{what}: the console knows no such question")
+
+    def _run_sql(self, config: ClusterConfig, statement: str, authorized: bool) -> Any:
+        if not authorized or self._token is None:
+            return questions.run_sql(config, statement, None)
+        named = admin_settings(config).token_file
+        file = self._path.parent / named if named else token_beside(self._path)
+        return questions.run_sql(self._path, statement, file)
+
+    async def _asked(self, authorized: bool) -> tuple[ClusterConfig, NodeAsker]:
+        """Who asks nodes with what the viewer has shown; another one when the cluster file has changed."""
+        config = await self._config()
+        kept = self._askers.get(authorized)
+        if kept is not None and kept[0] is config:
+            return kept
+        made = self._askers[authorized] = (config, NodeAsker(config, self._token if authorized else None))
+        if kept is not None:
+            await kept[1].close()
+        return made
+
+    async def _watch(self, number: int, authorized: bool) -> None:
+        told: Any = None
+        told_at = 0.0
+        rates: list[dict[str, Any]] = []
+        rates_at = -RATES
+        while True:
+            began, cost = time.monotonic(), time.process_time()
+            config, asker = await self._asked(authorized)
+            found, silent = await ask_in_turn(asker, list(config.nodes), ASKED, _SECONDS)
+            if began - rates_at >= RATES:
+                answering = [node for node in config.sequencer_nodes() if node not in silent]
+                table = TABLES["append_throughput"]
+                rows, _ = await asker.ask_each(table, answering, EVERYTHING, None, _SECONDS)
+                rates, rates_at = as_dicts(table, rows), began
+            state = cluster_state(config, self._node, found, silent, rates)
+            cost = time.process_time() - cost
+            if state != told:
+                told, told_at = state, began
+                _say(number, {**state, "interval": round(max(INTERVAL, cost / SHARE), 1)})
+            elif began - told_at >= STILL:
+                told_at = began
+                _say(number, None)
+            await self._until_due(began + max(INTERVAL, cost / SHARE), config, asker, found)
+
+    async def _until_due(self, due: float, config: ClusterConfig, asker: NodeAsker, found: Mapping[str, Found]) -> None:
+        """Until the next look is due, or the own node sees another node differently."""
+        seen = [(row["observed_node_id"], row["state"]) for row in found["cluster_state"].get(self._node, ())]
+        while (left := due - time.monotonic()) > 0:
+            await asyncio.sleep(min(GLANCE, left))
+            if left <= GLANCE:
+                return
+            rows, _ = await asker.ask_each(TABLES["cluster_state"], [self._node], EVERYTHING, None, _SECONDS)
+            now = [(row["observed_node_id"], row["state"]) for row in as_dicts(TABLES["cluster_state"], rows)]
+            if now != seen or await self._config() is not config:
+                return
+
+
+def _say(number: int, content: Any, status: Status = Status.OK) -> None:
+    body = json.dumps(content, separators=(",", ":"))
+    sys.stdout.buffer.write(f"{number} {status.name} {body}\n".encode())
+    sys.stdout.buffer.flush()
+
+
+async def run(path: Path, node: NodeId) -> None:
+    """The program, until its input ends."""
+    loop = asyncio.get_running_loop()
+    requests = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin.buffer)
+    token = json.loads(await requests.readline() or b"{}").get("token")
+    worker = ConsoleWorker(path, node, token)
+    try:
+        await worker.serve(requests)
+    finally:
+        await worker.close()
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; the exit status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal the whole group gets it: the node says when to end
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    os.nice(5)  # the node comes first
+    try:
+        asyncio.run(run(Path(arguments[0]), NodeId(int(arguments[1]))))
+    except LogDeviceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    # a statement that runs in a thread must not keep the process
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,202 @@
+"""The console of a node: its pages and what they ask for, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from logdevice_py.config.admin import admin_endpoint
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from logdevice_py.runtime.admin_token import node_token
+from server.console.pages import DIRECTORY
+from server.dev.local_cluster import LocalCluster
+from tests.integration.test_admin_api import one_node
+
+HOSTILE = '<img src=x onerror="document.title=1">\u202e</script>'
+
+
+def url(cluster: LocalCluster, path: str, node: int = 0) -> str:
+    config = load_cluster(Path(cluster.config_file).read_text())
+    endpoint = admin_endpoint(config, config.nodes[NodeId(node)])
+    assert endpoint is not None
+    return f"http://{endpoint.host}:{endpoint.port}{path}"
+
+
+@asynccontextmanager
+async def browser_of(cluster: LocalCluster) -> AsyncIterator[aiohttp.ClientSession]:
+    """What a browser does, without one; with the token."""
+    token = node_token(Path(cluster.config_file), "")
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+        yield session
+
+
+async def states(session: aiohttp.ClientSession, cluster: LocalCluster) -> AsyncIterator[dict[str, Any]]:
+    """The states that are told, one after the other."""
+    async with session.get(url(cluster, "/v1/console/events")) as answer:
+        assert answer.status == 200
+        assert answer.content_type == "text/event-stream"
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+async def get(session: aiohttp.ClientSession, cluster: LocalCluster, path: str) -> tuple[int, Any]:
+    async with session.get(url(cluster, f"/v1/console/{path}")) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_pages_need_nothing_from_elsewhere_and_run_only_themselves() -> None:
+    async with LocalCluster(nodes=1) as cluster, aiohttp.ClientSession() as stranger:
+        paths = ["/", *(f"/console/{file.name}" for file in DIRECTORY.iterdir() if file.name != "index.html")]
+        assert len(paths) > 8
+        for path in paths:
+            async with stranger.get(url(cluster, path)) as answer:
+                text = await answer.text()
+                assert answer.status == 200, path
+                policy = answer.headers["Content-Security-Policy"]
+                assert "unsafe" not in policy
+                assert policy.startswith("default-src 'none'; script-src 'self';")
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            foreign = set(re.findall(r"(?:https?:)?//[\w.]+", text)) - {"http://www.w3.org"}
+            assert not [each for each in foreign if "." in each], path
+        async with stranger.get(url(cluster, "/console/../console.py")) as answer:
+            assert answer.status in (401, 404)
+        async with stranger.post(url(cluster, "/")) as answer:
+            assert answer.status == 405
+
+
+async def test_who_may_not_read_is_told_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    async with one_node(directory, {}, token=True) as cluster, aiohttp.ClientSession() as stranger:
+        asked = 0
+        for path in ("events", "logs", "log?log=1", "records?log=1"):
+            status, answer = await get(stranger, cluster, path)
+            asked += 1
+            assert (status, answer["error"]["status"]) == (401, "ACCESS"), path
+        async with stranger.post(url(cluster, "/v1/console/sql"), json={"sql": "SELECT * FROM info"}) as refused:
+            assert refused.status == 401
+        assert asked == 4
+        async with browser_of(cluster) as session:
+            status, found = await get(session, cluster, "log?log=1")
+            assert (status, found["silent"]) == (200, {}), "the worker has the token"
+
+
+async def test_the_state_follows_a_node_that_dies() -> None:
+    async with LocalCluster(nodes=3, replicate="node:2", racks=3) as cluster, browser_of(cluster) as session:
+        async with asyncio.timeout(40):
+            told = states(session, cluster)
+            async for state in told:
+                if not state["problems"]:
+                    break
+            assert [each["answers"] for each in state["nodes"]] == [True, True, True]
+            assert state["nodes"][0]["shards"][0]["status"] == "OK"
+            await cluster.stop_node(2)
+            async for state in told:
+                if not state["nodes"][2]["answers"]:
+                    break
+            problem = next(each for each in state["problems"] if each["where"] == "N2")
+            assert problem["severity"] == "bad"
+            assert "Start it again" in problem["do"]
+            await told.aclose()
+
+
+async def test_logs_a_log_and_its_records_with_gaps() -> None:
+    async with LocalCluster(nodes=3, replicate="node:2") as cluster, cluster.client() as client:
+        receipts = [
+            await client.append(1, payload, key=b"k")
+            for payload in (b'{"a": 1}', HOSTILE.encode(), b"\xff\x00binary", b"")
+        ]
+        await client.append(1, b"x" * 5000)
+        await client.trim(1, receipts[0].lsn)
+        async with browser_of(cluster) as session:
+            status, found = await get(session, cluster, "logs")
+            assert status == 200
+            row = found["logs"][0]
+            assert (row["log_id"], row["copies"], row["replicate"]) == (1, "OK", "node:2")
+            assert row["head"] == str(receipts[1].lsn)
+            status, found = await get(session, cluster, "log?log=1")
+            assert status == 200, found
+            assert "keeps every record that was looked at: without any one node" in found["survives"]
+            assert sum(each["entries"] for each in found["copysets"]) >= 4
+            assert found["states"][0]["trim_point"] == str(receipts[0].lsn)
+            status, found = await get(session, cluster, "records?log=1&from=oldest&limit=20")
+            assert status == 200, found
+            gaps = [each for each in found["items"] if "gap" in each]
+            assert gaps == [
+                {"gap": "BRIDGE", "lo": "e0n1", "hi": "e1n0", "loss": ""},
+                {"gap": "TRIM", "lo": "e1n1", "hi": str(receipts[0].lsn), "loss": ""},
+            ]
+            records = [each for each in found["items"] if "payload" in each]
+            assert [bytes.fromhex(each["payload"]) for each in records[:3]] == [
+                HOSTILE.encode(),
+                b"\xff\x00binary",
+                b"",
+            ]
+            assert records[0]["lsn"] == str(receipts[1].lsn)
+            assert (records[3]["size"], len(records[3]["payload"])) == (5000, 2 * 4096)
+            assert found["next"] is None
+            status, found = await get(session, cluster, f"records?log=1&from={receipts[2].lsn}&limit=1")
+            assert [each["lsn"] for each in found["items"]] == [str(receipts[2].lsn)]
+            assert found["next"] == str(receipts[3].lsn)
+
+
+async def test_wrong_questions_are_answered_with_what_is_wrong() -> None:
+    wrong = {
+        "log?log=99": (404, "99"),
+        "log": (400, "log: is missing"),
+        "records?log=1&from=nonsense": (400, "from"),
+        "records?log=1&limit=100000": (400, "limit"),
+        "nothing": (404, "no such page"),
+    }
+    async with LocalCluster(nodes=1) as cluster, browser_of(cluster) as session:
+        for path, (code, words) in wrong.items():
+            status, answer = await get(session, cluster, path)
+            assert status == code, answer
+            assert words in answer["error"]["detail"]
+
+
+async def test_sql_reads_and_nothing_else_and_is_ended_when_it_takes_too_long() -> None:
+    async with LocalCluster(nodes=2, replicate="node:2") as cluster, browser_of(cluster) as session:
+
+        async def run(statement: str) -> tuple[int, Any]:
+            async with session.post(url(cluster, "/v1/console/sql"), json={"sql": statement}) as answer:
+                return answer.status, await answer.json()
+
+        status, found = await run("SELECT node_id, readiness FROM info ORDER BY node_id")
+        assert (status, found.get("rows")) == (200, [[0, "OK"], [1, "OK"]]), found
+        status, found = await run("SELECT 9007199254740993 AS large")
+        assert found["rows"] == [["9007199254740993"]]
+        status, found = await run("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n")
+        assert (status, found["more"], len(found["rows"])) == (200, True, 2000)
+        status, found = await run("CREATE TABLE t(x)")
+        assert (status, found["error"]["detail"]) == (400, "only SELECT is allowed here")
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT max(i) FROM n"
+        status, found = await run(endless)
+        assert (status, found["error"]["status"]) == (504, "TIMEDOUT")
+        async with session.post(url(cluster, "/v1/console/sql"), data='{"sql": "SELECT 1"}') as answer:
+            assert answer.status == 400, "a form of another page could send it"
+        status, found = await run("")
+        assert "waits" in [each["name"] for each in found["tables"]]
+
+
+async def test_consoles_beyond_the_limit_are_refused_and_requests_still_answered() -> None:
+    async with LocalCluster(nodes=1) as cluster, browser_of(cluster) as session:
+        streams = []
+        for _ in range(8):
+            answer = await session.get(url(cluster, "/v1/console/events"))
+            assert answer.status == 200
+            streams.append(answer)
+        refused = await session.get(url(cluster, "/v1/console/events"))
+        assert refused.status == 429
+        async with session.get(url(cluster, "/v1/node")) as answer:
+            assert answer.status == 200
+        for answer in streams:
+            answer.close()
