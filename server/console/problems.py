@@ -60,6 +60,10 @@ REMEDIES: Final[dict[WaitCause, str]] = {
 """What an operator can do about something that waits so."""
 
 
+_MOMENT: Final = 2.0
+"""Seconds: what waits for less is on its way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that is not as it should be."""
@@ -183,11 +187,16 @@ def _short(config: ClusterConfig, rows: Iterable[Row]) -> list[Problem]:
     return problems
 
 
+def is_quiet(row: Row) -> bool:
+    """Whether a row of table `waits` is part of a healthy cluster's work, or has only begun to wait."""
+    known, waited = WaitCause.__members__.get(row["cause"]), row["waited_seconds"]
+    return known in QUIET or (waited is not None and waited < _MOMENT)
+
+
 def _waits(rows: Iterable[Row]) -> list[Problem]:
     grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        known = WaitCause.__members__.get(row["cause"])
-        if known is None or known not in QUIET:
+        if not is_quiet(row):
             grouped[row["kind"], row["cause"]].append(row)
     problems = []
     for (kind, cause), of_kind in sorted(grouped.items()):
@@ -201,7 +210,7 @@ def _waits(rows: Iterable[Row]) -> list[Problem]:
         do = "This node does not know that cause: upgrade it." if known is None else REMEDIES[known]
         problems.append(
             Problem(
-                "bad" if kind == "APPEND" and longest >= 1 else "warn",
+                "bad" if kind == "APPEND" else "warn",
                 f"log{'s' * (len(logs) > 1)} {names}",
                 what,
                 do,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from client.read.items import CorruptRecord, Gap, Record
 from ldquery.ctl.health import ask_in_turn
 from ldquery.log_status import ASKED as LOG_TABLES
 from ldquery.log_status import lacks_records, logs_rows
+from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, node_of
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
@@ -129,10 +130,7 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
         "log": int(log),
         "path": config.log_name(log),
         "summary": shown_rows(TABLES["logs"], [asdict(summary)])[0],
-        "attributes": {}
-        if group is None
-        else {name: str(value) for name, value in asdict(group.attributes).items()}
-        | {"replication": str(group.attributes.replication), "durability": group.attributes.durability.name.lower()},
+        "attributes": {} if group is None else _attributes(group.attributes),
         "sequencers": shown_rows(TABLES["sequencers"], found["sequencers"]),
         "recoveries": shown_rows(TABLES["recoveries"], found["recoveries"]),
         "states": shown_rows(TABLES["log_storage_state"], found["log_storage_state"]),
@@ -149,6 +147,13 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
         "entries_looked_at": [format_lsn(first), format_lsn(last)],
         "silent": {f"N{node}": why for node, why in silent.items()},
     }
+
+
+def _attributes(attributes: LogAttributes) -> dict[str, Any]:
+    """As JSON can hold them."""
+    values = {field.name: getattr(attributes, field.name) for field in fields(attributes)}
+    plain = {name: value if isinstance(value, bool | int) else str(value) for name, value in values.items()}
+    return {**plain, "durability": attributes.durability.name.lower()}
 
 
 async def read_records(client: Client, given: Mapping[str, Any]) -> dict[str, Any]:

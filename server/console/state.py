@@ -12,7 +12,7 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import NodeId, data_log_of
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.tables.waits import WaitCause
-from server.console.problems import QUIET, problems_of
+from server.console.problems import is_quiet, problems_of
 
 ASKED: Final = (
     ("shards", "waits", "shard_rebuildings"),
@@ -23,6 +23,7 @@ ASKED: Final = (
 """Tables of all nodes that the state takes, one group after the other: see `ldquery.ctl.health.ASKED`."""
 WAITS_MAX: Final = 500
 REBUILDINGS_MAX: Final = 200
+BUSIEST_MAX: Final = 8
 Row = Mapping[str, Any]
 
 
@@ -50,12 +51,14 @@ def cluster_state(
         for row in rows
         if row["version"] == newest
     }
+    busiest = sorted(rates, key=lambda row: (-row["bytes_1min"], row["log_id"]))
     return {
         "cluster": config.name,
         "node": int(node),
         "version": config.version,
         "nodes": [_node(config, each, found, silent, rates) for each in config.nodes],
         "logs": sum(map(len, config.groups())),
+        "busiest": [_rate(config, row) for row in busiest[:BUSIEST_MAX]],
         "problems": [asdict(problem) for problem in problems],
         "notes": notes,
         "waits": waits[:WAITS_MAX],
@@ -124,6 +127,17 @@ def _shard(row: Row) -> dict[str, Any]:
     return {**{name: row[name] for name in _OF_SHARD}, "stored_bytes": row["stored_bytes"] // 100_000 * 100_000}
 
 
+def _rate(config: ClusterConfig, row: Row) -> dict[str, Any]:
+    log = row["log_id"]
+    return {
+        "log": log,
+        "path": config.log_name(log),
+        "node": row["node_id"],
+        "entries": round(row["entries_1min"], 1),
+        "bytes": round(row["bytes_1min"]),
+    }
+
+
 def _wait(config: ClusterConfig, row: Row) -> dict[str, Any]:
     log = row["log_id"]
     cause = WaitCause.__members__.get(row["cause"])
@@ -141,7 +155,7 @@ def _wait(config: ClusterConfig, row: Row) -> dict[str, Any]:
         "waiting": row["waiting"],
         "seconds": None if seconds is None else round(seconds),
         "detail": row["detail"],
-        "quiet": cause in QUIET,
+        "quiet": is_quiet(row),
     }
 
 

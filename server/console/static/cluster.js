@@ -30,21 +30,31 @@ function card(node, problems, most) {
 
 function map(state) {
   const regions = new Map(), most = Math.max(1, ...state.nodes.map(stored));
-  for (const node of state.nodes) {
-    const [region, datacenter, cluster, row, rack] = node.place;
-    const racks = regions.get(region) || new Map();
-    const name = [datacenter, cluster, row, rack].filter(Boolean).join(" / ");
-    racks.set(name, [...(racks.get(name) || []), node]);
-    regions.set(region, racks);
-  }
-  return [...regions].map(([region, racks]) => {
-    const nodes = [...racks.values()].flat(), bad = nodes.filter(each => !each.answers).length;
-    return h("section", { class: "region", "aria-label": region || "all nodes" },
-      h("h2", {}, region || (regions.size > 1 ? "no region" : "Nodes"), h("small", {}, `${one(racks.size, "rack")}, ${one(nodes.length, "node")}${bad ? `, ${bad} silent` : ""}`)),
+  for (const node of state.nodes) regions.set(node.place[0], [...(regions.get(node.place[0]) || []), node]);
+  return [...regions].map(([region, nodes]) => {
+    // labels that all nodes of the region share stand in its heading, once
+    let shared = 1;
+    while (shared < 4 && nodes.every(each => each.place[shared] === nodes[0].place[shared])) shared++;
+    const racks = new Map(), bad = nodes.filter(each => !each.answers).length, title = nodes[0].place.slice(0, shared).filter(Boolean).join(" / ");
+    for (const node of nodes) {
+      const name = node.place.slice(shared).filter(Boolean).join(" / ");
+      racks.set(name, [...(racks.get(name) || []), node]);
+    }
+    return h("section", { class: "region", "aria-label": title || "all nodes" },
+      h("h2", {}, title || (regions.size > 1 ? "no region" : "Nodes"), h("small", {}, `${one(racks.size, "rack")}, ${one(nodes.length, "node")}${bad ? `, ${bad} silent` : ""}`)),
       h("div", { class: "racks" }, [...racks].map(([rack, inside]) => h("section", { class: "rack" },
-        h("h3", {}, h("span", {}, rack ? `rack ${rack}` : "no rack"), h("span", {}, bytes(inside.reduce((sum, each) => sum + stored(each), 0)))),
+        h("h3", {}, h("span", {}, rack || "no rack"), h("span", {}, bytes(inside.reduce((sum, each) => sum + stored(each), 0)))),
         h("ul", {}, inside.map(each => card(each, state.problems, most)))))));
   });
+}
+
+function busiest(rows) {
+  const most = Math.max(1, ...rows.map(each => each.bytes));
+  return h("ul", { class: "busiest" }, rows.map(each => {
+    const bar = h("i");
+    bar.style.width = `${Math.round(100 * each.bytes / most)}%`;
+    return h("li", {}, h("a", { href: `#/log/${each.log}`, "data-key": `log ${each.log}` }, each.path), h("span", { class: "bar", "aria-hidden": "true" }, bar), h("span", {}, rate(each.entries)), h("span", {}, `${bytes(each.bytes)}/s`), h("small", {}, `N${each.node}`));
+  }));
 }
 
 function verdict(state) {
@@ -55,8 +65,8 @@ function verdict(state) {
 }
 
 export function cluster() {
-  const top = h("div", { class: "stack" }), whatToDo = h("div", { class: "stack" }), tiles = h("div", { class: "tiles" }), places = h("div", { class: "stack" });
-  const element = h("div", { class: "stack" }, h("h1", { class: "sr" }, "Cluster"), top, tiles, whatToDo, places);
+  const top = h("div", { class: "stack" }), whatToDo = h("div", { class: "stack" }), tiles = h("div", { class: "tiles" }), places = h("div", { class: "stack" }), rates = h("div", { class: "stack" });
+  const element = h("div", { class: "stack" }, h("h1", { class: "sr" }, "Cluster"), top, tiles, whatToDo, places, rates);
   return {
     element, title: "Cluster",
     update(state) {
@@ -69,6 +79,7 @@ export function cluster() {
         tile("Nodes", `${state.nodes.filter(each => each.answers).length} / ${state.nodes.length}`, "answer"), tile("Entries appended", rate(sum("entries")), "over a minute"),
         tile("Payload", `${bytes(sum("bytes"))}/s`), tile("Logs", count(state.logs)), tile("Stored, all copies", bytes(state.nodes.reduce((all, each) => all + stored(each), 0)))]);
       redraw(places, [state.nodes, state.problems], () => map(state));
+      redraw(rates, state.busiest, shown => shown.length ? panel(["Busiest logs", h("small", {}, "over the last minute")], busiest(shown)) : null);
     },
   };
 }
@@ -89,9 +100,9 @@ export function node(number) {
           h("div", { class: "columns" },
             panel("Process", facts([["address", found.address], ["admin port", String(found.admin_port ?? "none")], ["roles", found.roles.join(", ")], ["readiness", orNone(found.readiness)],
               ["seen by others as", found.seen_as.map(([name, times]) => `${name} by ${times}`).join(", ") || "–"], ["serves since", found.start_time ? `${time(found.start_time)} UTC (${since(found.start_time)})` : "–"],
-              ["version", `${orNone(found.version)} on Python ${orNone(found.python)}`], ["process", orNone(found.pid)]])),
+              ["version", found.version === null ? "–" : `${orNone(found.version)} on Python ${orNone(found.python)}`], ["process", orNone(found.pid)]])),
             panel("Load", facts([["entries appended", `${rate(found.entries)} over a minute`], ["payload", `${bytes(found.bytes)}/s`], ["logs with appends", count(found.busy_logs)], ["stored", bytes(stored(found))], ["storage state", found.storage_state]])),
-            panel("Commands", h("pre", {}, [`ldctl status                  # all nodes`, ...found.shards.map(each => `ldctl drain N${number}:S${each.shard} --wait   # empty it before it leaves`), `ldctl check N${number}            # what would be lost without it`].join("\n")))),
+            panel("Commands", h("pre", {}, [[`ldctl check N${number}`, "what would be lost without it"], ["ldctl status", "all nodes"], ...found.shards.map(each => [`ldctl drain N${number}:S${each.shard} --wait`, "empty it before it leaves"])].map(([command, what]) => `# ${what}\n${command}`).join("\n")))),
           found.shards.length ? panel("Shards", shardTable(found.shards.map(each => ({ ...each, node: found.node })), false).element) : null];
       });
     },

@@ -59,6 +59,10 @@ const plain = (label, rows, columns) => {
   return table.element;
 };
 
+const attribute = (name, value) => value === "None" || value === "" ? "–" : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value !== "number" ? value
+  : name.endsWith("_us") || name === "roll_every" ? (value ? duration(value / 1e6) : "0") : name.includes("bytes") ? bytes(value) : count(value);
+const lsn = value => value === "e0n0" ? null : value;
+
 function shown(found) {
   const summary = found.summary, name = encodeURIComponent(found.log);
   const current = found.sequencers.filter(each => each.state === "ACTIVE").sort((a, b) => b.epoch - a.epoch)[0];
@@ -75,8 +79,8 @@ function shown(found) {
         found.short.length ? h("ul", {}, found.short.map(each => h("li", {}, each))) : null),
       panel("Copysets", h("p", { class: "note" }, `of the entries ${found.entries_looked_at.join(" to ")}`), found.copysets.length ? plain("Copysets", found.copysets, [{ name: "shards", value: row => row.copyset }, { name: "entries", number: true, cell: row => count(row.entries) }]) : h("p", { class: "empty" }, "There are no entries."))),
     panel("Epochs and nodesets", plain("Epochs and nodesets", found.history.filter(each => each.since !== null).reverse(), [{ name: "epochs", value: row => row.since === row.epoch ? String(row.since) : `${row.since} to ${row.epoch}` }, { name: "replication" }, { name: "shards", label: "size", number: true, value: row => row.storage_set_size }, { name: "nodeset", value: row => row.storage_set }, { name: "failure domains", value: row => row.failure_domains }])),
-    panel("At its shards", plain("The log at its shards", found.states.sort((a, b) => a.node_id - b.node_id), [{ name: "shard", value: row => `N${row.node_id}:S${row.shard}` }, { name: "released", value: row => row.last_released }, { name: "highest", value: row => row.highest_lsn }, { name: "trimmed", value: row => row.trim_point }, { name: "clean through epoch", number: true, value: row => row.lce }, { name: "seal", number: true }, { name: "readers", number: true, value: row => row.read_streams }, { name: "repair" }])),
-    panel("Attributes", facts(Object.entries(found.attributes).filter(([, value]) => value !== "None"))),
+    panel("At its shards", plain("The log at its shards", found.states.sort((a, b) => a.node_id - b.node_id), [{ name: "shard", value: row => `N${row.node_id}:S${row.shard}` }, { name: "released", value: row => lsn(row.last_released) }, { name: "highest", value: row => lsn(row.highest_lsn) }, { name: "trimmed", value: row => lsn(row.trim_point) }, { name: "clean through epoch", number: true, value: row => row.lce }, { name: "seal", number: true }, { name: "readers", number: true, value: row => row.read_streams }, { name: "repair" }])),
+    panel("Attributes", facts(Object.entries(found.attributes).filter(([name]) => name !== "path").map(([name, value]) => [name.replace(/_us$/, "").replaceAll("_", " "), attribute(name, value)]))),
   ];
 }
 
