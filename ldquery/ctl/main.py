@@ -9,6 +9,7 @@ from typing import Any
 from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
+from ldquery.ctl.impact import VERBS as IMPACT_VERBS
 from ldquery.ctl.locations import VERBS as LOCATION_VERBS
 from ldquery.ctl.log_table import VERBS as TABLE_VERBS
 from ldquery.ctl.log_tree import VERBS as TREE_VERBS
@@ -25,6 +26,7 @@ VERBS: tuple[Verb, ...] = (
     *LOG_VERBS,
     *TABLE_VERBS,
     *PLACEMENT_VERBS,
+    *IMPACT_VERBS,
     *SEGMENT_VERBS,
     *GROUP_VERBS,
     *TREE_VERBS,

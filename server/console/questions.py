@@ -149,6 +149,21 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
     }
 
 
+async def check_impact(config: ClusterConfig, asker: NodeAsker, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What logs lose while nodes or shards are away: as ``ldctl check-impact``.
+
+    Args:
+        given: `who`: names like N3 or N3:S0, separated by commas; `one_by_one`: 1.
+    """
+    from ldquery.ctl.impact import going_shards, report, survey
+
+    names = [name.strip() for name in str(given.get("who", "")).split(",") if name.strip()]
+    if not names:
+        raise LogDeviceError(Status.INVALID_PARAM, "who: is missing: nodes like N3, or shards like N3:S0")
+    going = going_shards(config, names)
+    return report(config, await survey(config, asker, SECONDS), going, one_by_one=given.get("one_by_one") == "1")
+
+
 def _attributes(attributes: LogAttributes) -> dict[str, Any]:
     """As JSON can hold them."""
     values = {field.name: getattr(attributes, field.name) for field in fields(attributes)}

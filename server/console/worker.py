@@ -129,6 +129,8 @@ class ConsoleWorker:
             return await questions.list_logs(config, asker)
         if what == "log":
             return await questions.describe_log(config, asker, given)
+        if what == "check":
+            return await questions.check_impact(config, asker, given)
         if what == "records":
             return await questions.read_records(await self._opened(), given)
         if what == "sql":

@@ -19,6 +19,7 @@ from logdevice_py.runtime.admin_token import node_token
 from server.console.pages import DIRECTORY
 from server.dev.local_cluster import LocalCluster
 from tests.integration.test_admin_api import one_node
+from tests.integration.test_ldctl import ldctl
 
 HOSTILE = '<img src=x onerror="document.title=1">\u202e</script>'
 
@@ -154,6 +155,8 @@ async def test_wrong_questions_are_answered_with_what_is_wrong() -> None:
         "log": (400, "log: is missing"),
         "records?log=1&from=nonsense": (400, "from"),
         "records?log=1&limit=100000": (400, "limit"),
+        "check": (400, "who: is missing"),
+        "check?who=N9": (400, "no such node"),
         "nothing": (404, "no such page"),
     }
     async with LocalCluster(nodes=1) as cluster, browser_of(cluster) as session:
@@ -161,6 +164,37 @@ async def test_wrong_questions_are_answered_with_what_is_wrong() -> None:
             status, answer = await get(session, cluster, path)
             assert status == code, answer
             assert words in answer["error"]["detail"]
+
+
+async def test_the_safety_check_says_what_would_be_lost_and_what_is_safe() -> None:
+    async with (
+        LocalCluster(nodes=4, replicate="node:2") as cluster,
+        cluster.client() as client,
+        browser_of(cluster) as session,
+    ):
+        await client.append(1, b"x")
+        status, out, err = await ldctl(cluster, "check-impact", "N1")
+        assert (status, err) == (0, "")
+        assert out.startswith("safe: N1 may go: 1 logs in use and the metadata logs keep data")
+        status, out, err = await ldctl(cluster, "check-impact", "N1", "N2")
+        assert status == 5
+        assert out.splitlines()[0] == "not safe: N1, N2 at once"
+        losses = [line.split()[0] for line in out.splitlines()[2:]]
+        assert {"DATA", "READS", "RECOVERY"} <= set(losses)
+        assert "APPENDS" not in losses
+        assert "one after the other is safe" in err
+        status, out, err = await ldctl(cluster, "--json", "check-impact", "--copysets", "N0", "N1", "N2", "N3")
+        told = json.loads(out)
+        assert (status, told["safe"]) == (5, False)
+        assert "no node with the role sequencer would be left: nothing is appended then" in told["advice"]
+        status, found = await get(session, cluster, "check?who=N0,N1,N2,N3&one_by_one=1")
+        assert (status, found["safe"]) == (200, True), found
+        await cluster.stop_node(3)
+        status, found = await get(session, cluster, "check?who=N1")
+        assert (status, found["safe"]) == (200, False)
+        assert found["advice"] == ["N3: does not answer and counts as away: bring it back first, then check again"]
+        status, found = await get(session, cluster, "check?who=N3")
+        assert (status, found["safe"]) == (200, True), "it is away already"
 
 
 async def test_sql_reads_and_nothing_else_and_is_ended_when_it_takes_too_long() -> None:

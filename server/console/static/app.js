@@ -4,12 +4,13 @@ import { cluster, node, shards } from "./cluster.js";
 import { h } from "./dom.js";
 import { log, logs } from "./logs.js";
 import { records } from "./records.js";
+import { safety } from "./safety.js";
 import { sql } from "./sql.js";
 import { waits } from "./waits.js";
 
 const at = id => document.getElementById(id);
-const PAGES = [["cluster", "Cluster", "c"], ["logs", "Logs", "l"], ["waits", "Waits", "w"], ["shards", "Shards", "s"], ["sql", "SQL", "q"]];
-const OPEN = { cluster, logs, waits, shards, sql, node, log, records };
+const PAGES = [["cluster", "Cluster", "c"], ["logs", "Logs", "l"], ["waits", "Waits", "w"], ["shards", "Shards", "s"], ["safety", "Safety", "f"], ["sql", "SQL", "q"]];
+const OPEN = { cluster, logs, waits, shards, safety, sql, node, log, records };
 const BELONGS = { node: "cluster", log: "logs", records: "logs" };
 let state = null, view = null;
 
@@ -57,7 +58,7 @@ const live = new Live(next => {
 });
 
 // Keys
-const KEYS = [["g then c, l, w, s, q", "cluster, logs, waits, shards, SQL"], ["/", "to the filter or the statement"], ["↑ ↓ or j k, Enter", "walk through a table, open a row"], ["t", "light or dark"], ["a", "token"], ["?", "this list"], ["Esc", "close"]];
+const KEYS = [["g then c, l, w, s, f, q", "cluster, logs, waits, shards, safety, SQL"], ["/", "to the filter or the statement"], ["↑ ↓ or j k, Enter", "walk through a table, open a row"], ["t", "light or dark"], ["a", "token"], ["?", "this list"], ["Esc", "close"]];
 at("keys").append(h("h2", { id: "keys-title" }, "Keys"), h("dl", { class: "facts" }, KEYS.map(([keys, what]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, what)])), h("p", {}, h("button", { type: "button", onclick: () => at("keys").close() }, "Close")));
 let going = 0;
 addEventListener("keydown", event => {

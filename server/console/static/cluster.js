@@ -95,14 +95,14 @@ export function node(number) {
       redraw(place, [found, own], () => {
         const status = health(found, state.problems);
         return [
-          h("div", { class: "head" }, h("div", {}, h("h1", {}, `N${number} `, chip(found.answers ? word[status] : "silent", status)), h("p", {}, found.place.filter(Boolean).join(" / ") || "no location"))),
+          h("div", { class: "head" }, h("div", {}, h("h1", {}, `N${number} `, chip(found.answers ? word[status] : "silent", status)), h("p", {}, found.place.filter(Boolean).join(" / ") || "no location")), h("a", { href: `#/safety?who=N${number}`, "data-key": "safety" }, "May it go away?")),
           own.length ? panel("What to do", problemList(own)) : null,
           h("div", { class: "columns" },
             panel("Process", facts([["address", found.address], ["admin port", String(found.admin_port ?? "none")], ["roles", found.roles.join(", ")], ["readiness", orNone(found.readiness)],
               ["seen by others as", found.seen_as.map(([name, times]) => `${name} by ${times}`).join(", ") || "–"], ["serves since", found.start_time ? `${time(found.start_time)} UTC (${since(found.start_time)})` : "–"],
               ["version", found.version === null ? "–" : `${orNone(found.version)} on Python ${orNone(found.python)}`], ["process", orNone(found.pid)]])),
             panel("Load", facts([["entries appended", `${rate(found.entries)} over a minute`], ["payload", `${bytes(found.bytes)}/s`], ["logs with appends", count(found.busy_logs)], ["stored", bytes(stored(found))], ["storage state", found.storage_state]])),
-            panel("Commands", h("pre", {}, [[`ldctl check N${number}`, "what would be lost without it"], ["ldctl status", "all nodes"], ...found.shards.map(each => [`ldctl drain N${number}:S${each.shard} --wait`, "empty it before it leaves"])].map(([command, what]) => `# ${what}\n${command}`).join("\n")))),
+            panel("Commands", h("pre", {}, [[`ldctl check-impact N${number}`, "what would be lost without it"], ["ldctl status", "all nodes"], ...found.shards.map(each => [`ldctl drain N${number}:S${each.shard} --wait`, "empty it before it leaves"])].map(([command, what]) => `# ${what}\n${command}`).join("\n")))),
           found.shards.length ? panel("Shards", shardTable(found.shards.map(each => ({ ...each, node: found.node })), false).element) : null];
       });
     },

@@ -1,0 +1,371 @@
+"""``ldctl check-impact``: what logs lose while nodes or shards are away, found out before anybody takes them away."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from client.cli.options import Words, complete_words
+from client.cli.program import EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY, say
+from client.node_tables import NodeAsker, as_dicts
+from ldquery.comparison import domains_of
+from ldquery.ctl.health import ask_in_turn
+from ldquery.ctl.lost_shards import lacking_metadata
+from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of
+from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.event_log.events import RebuildMode
+from logdevice_py.placement.failure_domains import FailureDomains, Labels, labels_by_file
+from logdevice_py.placement.impact import Impact, Loss, PlacedEpochs, ShardsNow, impact
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING, Constraints
+
+if TYPE_CHECKING:
+    from client.client import Client
+
+Row = Mapping[str, Any]
+METADATA_LOGS: Final = "metadata logs"
+"""Stands for all of them, and for the event log, which has as many copies."""
+_SECONDS: Final = 10.0
+_TABLES: Final = (("shards", "shard_rebuildings", "cluster_state"),)
+_LOGS_NAMED: Final = 3
+
+
+@dataclass(slots=True)
+class Survey:
+    """What is known of a cluster's shards and of the nodesets of its logs."""
+
+    logs: dict[str, list[PlacedEpochs]]
+    """By path."""
+    sequencing: frozenset[NodeId]
+    """Nodes that sequence and answer."""
+    silent: dict[NodeId, str]
+    """Nodes that do not answer, and why: their shards count as away."""
+    unknown: list[str] = field(default_factory=list)
+    """Logs whose nodesets nobody could tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogImpact:
+    """Something that a log loses."""
+
+    log: str
+    impact: Impact
+
+
+def going_shards(config: ClusterConfig, names: Iterable[str]) -> list[tuple[str, frozenset[ShardId]]]:
+    """What goes: N3 is a node with all its shards, N3:S0 one shard.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: the cluster file has no such node or shard.
+    """
+    found = []
+    for name in names:
+        try:
+            shard = parse_shard(name if ":" in name else f"{name}:S0")
+        except ValueError:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{name!r} is no node or shard: write N3 or N3:S0") from None
+        member = config.nodes.get(node_of(shard))
+        if member is None or (":" in name and shard not in member.shard_ids()):
+            raise LogDeviceError(Status.INVALID_PARAM, f"{name}: the cluster file has no such node or shard")
+        found.append((name, frozenset([shard] if ":" in name else member.shard_ids())))
+    return found
+
+
+class ShardsKnown:
+    """What nodes say of the shards of a cluster, for epochs that list certain generations of them.
+
+    Args:
+        shards: rows of table `shards` of the nodes that answered.
+        rebuildings: rows of table `shard_rebuildings`, of any nodes; those of the node that is ahead count.
+    """
+
+    def __init__(self, config: ClusterConfig, shards: Iterable[Row], rebuildings: Iterable[Row]) -> None:
+        self._config = config
+        self._rows = {shard_id(NodeId(row["node_id"]), row["shard"]): row for row in shards}
+        told = list(rebuildings)
+        newest = max((row["version"] for row in told), default=0)
+        self._events = {parse_shard(row["rebuilding_shard"]): row for row in told if row["version"] == newest}
+
+    def of(self, nodeset: Iterable[tuple[ShardId, int]]) -> ShardsNow:
+        """The shards of a nodeset, each with the generation that it lists; 0: whichever there is."""
+        away, lost, emptied, unwritable = set(), set(), set(), set()
+        for shard, listed in nodeset:
+            row, event = self._rows.get(shard), self._events.get(shard)
+            rebuilt = event is not None and event["status"] == "rebuilt" and listed <= event["generation"]
+            if event is not None and listed <= event["generation"]:
+                unwritable.add(shard)
+            if rebuilt:
+                emptied.add(shard)
+            elif self._has_lost(shard, listed, row, event):
+                lost.add(shard)
+            elif row is None or row["status"] != "OK":
+                away.add(shard)
+            if row is None or row["no_space"] or not row["accepting_writes"] or not self._config.is_writable(shard):
+                unwritable.add(shard)
+        return ShardsNow(frozenset(away), frozenset(lost), frozenset(emptied), frozenset(unwritable))
+
+    def of_metadata_logs(self) -> ShardsNow:
+        """The shards that keep metadata logs; those that have not got them back yet have lost them."""
+        now = self.of((shard, 0) for shard in self._config.metadata_log.nodeset)
+        return replace(now, lost=now.lost | lacking_metadata(self._rows.values()))
+
+    def _has_lost(self, shard: ShardId, listed: int, row: Row | None, event: Row | None) -> bool:
+        if node_of(shard) not in self._config.nodes:
+            return True  # nobody can read what it had
+        if row is not None and 0 < listed < row["generation"]:
+            return True
+        return event is not None and event["mode"] != RebuildMode.RELOCATE.name and not event["recoverable"]
+
+
+def placed_epochs(
+    config: ClusterConfig, known: ShardsKnown, history: Sequence[Row], lce: int | None, copies: Sequence[Row] | None
+) -> list[PlacedEpochs]:
+    """The epochs of one log.
+
+    Args:
+        history: its rows of `historical_metadata`.
+        lce: all epochs up to here are recovered; None: not known.
+        copies: rows of `copyset_distribution` of all its entries; None: they were not asked for, or not all who must have answered.
+    """
+    intervals = sorted((row for row in history if row["since"] is not None), key=lambda row: int(row["since"]))
+    found = []
+    for place, row in enumerate(intervals):
+        domains = domains_of(config, row)
+        listed = [text.partition("=") for text in row["storage_set"].split(", ")]
+        following = intervals[place + 1]["since"] if place + 1 < len(intervals) else None
+        copysets = None
+        if copies is not None:
+            within = [
+                each
+                for each in copies
+                if row["since"] <= each["lsn"] >> 32 and (following is None or each["lsn"] >> 32 < following)
+            ]
+            copysets = _copysets(within)
+        found.append(
+            PlacedEpochs(
+                Epoch(row["since"]),
+                Epoch(row["epoch"]),
+                domains.shards,
+                domains.replication,
+                _labels(domains),
+                is_current=following is None,
+                is_open=lce is None or row["epoch"] > lce,
+                now=known.of((parse_shard(name), int(generation or 0)) for name, _, generation in listed),
+                copysets=copysets,
+            )
+        )
+    return found
+
+
+def _labels(domains: FailureDomains) -> Labels:
+    levels = tuple(zip(*domains.by_shard.values(), strict=True))
+    return levels[: len(levels) - (domains.replication.factors[-1][0].name == "NODE")]
+
+
+def _copysets(copies: Iterable[Row]) -> frozenset[frozenset[ShardId]]:
+    """The shards that have copies: of a copyset, those that have most of its entries, since others lack some."""
+    held: dict[str, dict[ShardId, int]] = defaultdict(lambda: defaultdict(int))
+    for row in copies:
+        held[row["copyset"]][shard_id(NodeId(row["node_id"]), row["shard"])] += row["entries"]
+    return frozenset(
+        frozenset(shard for shard, count in by_shard.items() if count == max(by_shard.values()))
+        for by_shard in held.values()
+    )
+
+
+async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, copysets: bool = False) -> Survey:
+    """Ask the cluster.
+
+    Args:
+        seconds: for each round of questions.
+        copysets: ask for those of all entries, which reads the headers of everything.
+
+    Raises:
+        LogDeviceError: AGAIN: no node tells the nodesets.
+    """
+    by_node, silent = await ask_in_turn(asker, list(config.nodes), _TABLES, seconds)
+    found = {name: [row for rows in by_node[name].values() for row in rows] for name in by_node}
+    known = ShardsKnown(config, found["shards"], found["shard_rebuildings"])
+    answering = [node for node in config.nodes if node not in silent]
+    history: dict[int, list[Row]] = defaultdict(list)
+    clean: dict[int, int] = {}
+    for name in ("historical_metadata", "epoch_store"):
+        rows, failures = await asker.ask_any(TABLES[name], answering, EVERYTHING, None, seconds)
+        if not answering or failures:
+            raise LogDeviceError(Status.AGAIN, "no node could tell the nodesets of logs: is the epoch store there?")
+        for row in as_dicts(TABLES[name], rows):
+            if name == "historical_metadata":
+                history[row["log_id"]].append(row)
+            elif row["lce"] is not None:
+                clean[row["log_id"]] = row["lce"]
+    kept_by = config.metadata_log
+    logs = {
+        METADATA_LOGS: [
+            PlacedEpochs(
+                Epoch(1),
+                Epoch(1),
+                tuple(sorted(kept_by.nodeset)),
+                kept_by.replication,
+                labels_by_file(kept_by.nodeset, kept_by.replication, config.location),
+                is_current=True,
+                now=known.of_metadata_logs(),
+            )
+        ]
+    }
+    unknown = []
+    for log in sorted(history):
+        rows_of_log = history[log]
+        if any(row["status"] not in (Status.OK.name, Status.EMPTY.name) for row in rows_of_log):
+            unknown.append(config.log_name(LogId(log)))
+            continue
+        last = max((Epoch(row["epoch"]) for row in rows_of_log if row["epoch"] is not None), default=None)
+        copies = None
+        if copysets and last is not None:
+            copies = await _copies(config, asker, LogId(log), compose_lsn(last, ESN_MAX), seconds)
+        epochs = placed_epochs(config, known, rows_of_log, clean.get(log), copies)
+        if epochs:
+            logs[config.log_name(LogId(log))] = epochs
+    sequencing = frozenset(node for node in answering if Roles.SEQUENCER in config.nodes[node].roles)
+    return Survey(logs, sequencing, dict(silent), unknown)
+
+
+async def _copies(config: ClusterConfig, asker: NodeAsker, log: LogId, last: Lsn, seconds: float) -> list[Row] | None:
+    """None: somebody did not answer."""
+    table = TABLES["copyset_distribution"]
+    storing = sorted({node_of(shard) for shard in config.storage_shards()})
+    everything = Constraints(log_id=log, lsn_min=Lsn(1), lsn_max=last)
+    rows, failures = await asker.ask_each(table, storing, everything, None, seconds)
+    return None if failures else list(as_dicts(table, rows))
+
+
+def impact_on(found: Survey, going: Collection[ShardId]) -> list[LogImpact]:
+    """What logs lose that they have now, the worst first."""
+    losses = [
+        LogImpact(log, each) for log, epochs in found.logs.items() for each in impact(epochs, going) if each.is_new
+    ]
+    order = list(Loss)
+    return sorted(losses, key=lambda each: order.index(each.impact.loss))
+
+
+def lost_already(found: Survey) -> list[LogImpact]:
+    """What logs have lost before anybody goes."""
+    return [LogImpact(log, each) for log, epochs in found.logs.items() for each in impact(epochs, ())]
+
+
+def rows_of(losses: Iterable[LogImpact]) -> list[dict[str, Any]]:
+    """A row for each loss, with the logs that have it in common."""
+    grouped: dict[tuple[Loss, tuple[ShardId, ...]], list[str]] = defaultdict(list)
+    for each in losses:
+        logs = grouped[each.impact.loss, each.impact.shards]
+        if each.log not in logs:
+            logs.append(each.log)
+    return [
+        {
+            "loses": loss.name,
+            "logs": len(logs),
+            "which": ", ".join(logs[:_LOGS_NAMED])
+            + (f" and {len(logs) - _LOGS_NAMED} more" if len(logs) > _LOGS_NAMED else ""),
+            "missing then": ", ".join(map(format_shard, shards)),
+            "means": loss.value,
+        }
+        for (loss, shards), logs in grouped.items()
+    ]
+
+
+def report(
+    config: ClusterConfig, found: Survey, going: Sequence[tuple[str, frozenset[ShardId]]], *, one_by_one: bool
+) -> dict[str, Any]:
+    """What is said: whether it is safe, why not, and what would be."""
+    names = [name for name, _ in going]
+    together = frozenset[ShardId]().union(*(shards for _, shards in going))
+    alone = {name: impact_on(found, shards) for name, shards in going}
+    losses = [each for of_one in alone.values() for each in of_one] if one_by_one else impact_on(found, together)
+    left = found.sequencing - {node_of(shard) for name, shards in going if ":" not in name for shard in shards}
+    left -= {NodeId(int(name[1:])) for name in names if ":" not in name}
+    without_sequencer = bool(found.sequencing) and not left and not (one_by_one and len(found.sequencing) > 1)
+    safe = not losses and not without_sequencer and not found.unknown
+    advice = []
+    if without_sequencer:
+        advice.append("no node with the role sequencer would be left: nothing is appended then")
+    if found.silent:
+        away = ", ".join(f"N{node}" for node in found.silent)
+        advice.append(f"{away}: does not answer and counts as away: bring it back first, then check again")
+    if losses and not one_by_one and len(going) > 1 and not any(alone.values()):
+        advice.append(
+            "one after the other is safe: take the next one when the one before is back and ldctl status is well"
+        )
+    if losses and not advice:
+        advice.append("empty the shards first (ldctl drain SHARD --wait), or add nodes; then check again")
+    if found.unknown:
+        advice.append(
+            f"nobody tells the nodesets of {len(found.unknown)} logs, {', '.join(found.unknown[:_LOGS_NAMED])}: unsafe as far as anybody knows"
+        )
+    how = "one after the other" if one_by_one else "at once" if len(going) > 1 else ""
+    who = f"{', '.join(names)}{f' {how}' if how else ''}"
+    verdict = f"safe: {who} may go: {len(found.logs) - 1} logs in use and the {METADATA_LOGS} keep data, reads, appends, recovery and rebuilding"
+    return {
+        "safe": safe,
+        "verdict": verdict if safe else f"not safe: {who}",
+        "losses": rows_of(losses),
+        "before": rows_of(lost_already(found)),
+        "advice": advice,
+    }
+
+
+def _options(options: argparse.ArgumentParser) -> None:
+    action = options.add_argument("names", metavar="WHO", nargs="+", help="nodes like N3, or shards like N3:S0")
+    complete_words(action, Words.NODES)
+    options.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="each comes back before the next one goes, as in a rolling restart",
+    )
+    options.add_argument(
+        "--copysets",
+        action="store_true",
+        help="look at where the copies of all entries are, rather than at where they may be; reads the headers of everything",
+    )
+
+
+async def _check_impact(client: Client, arguments: argparse.Namespace) -> int:
+    config = client.config
+    going = going_shards(config, arguments.names)
+    asker = NodeAsker(config, token_of(arguments))
+    try:
+        found = await survey(config, asker, arguments.timeout or _SECONDS, copysets=arguments.copysets)
+    finally:
+        await asker.close()
+    told = report(config, found, going, one_by_one=arguments.one_by_one)
+    if arguments.json:
+        show(arguments, told)
+    else:
+        show(arguments, {}, plain=told["verdict"])
+        if told["losses"]:
+            show_rows(arguments, told["losses"], ("loses", "logs", "which", "missing then", "means"))
+        for row in told["before"]:
+            say(PROGRAM, f"already so: {row['loses']}: {row['which']}: {row['means']}")
+        for line in told["advice"]:
+            say(PROGRAM, line)
+    say_of_nodes(found.silent.items())
+    if found.unknown:
+        return EXIT_UNANSWERED
+    return EXIT_OK if told["safe"] else EXIT_UNHEALTHY
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "check-impact",
+        "what logs lose while nodes or shards are away",
+        "Works out from the nodesets of all logs in use, and of the metadata logs, what is lost while these nodes or shards are away, for a while or for good: records (DATA), "
+        "READS, APPENDS, RECOVERY after a sequencer dies, and REBUILDING of missing copies. Nodes that do not answer count as away. It changes nothing. "
+        "Exit status 0: nothing is lost that is not lost already; 5: something is; 4: not all nodesets could be read. Free space is not counted.",
+        _options,
+        _check_impact,
+    ),
+)
