@@ -117,6 +117,15 @@ def admin_endpoint(config: ClusterConfig, member: NodeConfig) -> AdminEndpoint |
     return AdminEndpoint(member.host if exposed else LOOPBACK, member.admin_port, not exposed)
 
 
+def console_url(config: ClusterConfig) -> str | None:
+    """The console of the first node that has an admin API, for a browser on the machine of that node; None: no node has one."""
+    for member in config.nodes.values():
+        endpoint = admin_endpoint(config, member)
+        if endpoint is not None:
+            return f"http://{format_address(endpoint.host, endpoint.port)}/"
+    return None
+
+
 def format_address(host: str, port: int) -> str:
     """``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

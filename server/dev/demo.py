@@ -22,6 +22,7 @@ import uvloop
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.receipt import Receipts
+from logdevice_py.config.admin import console_url
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
@@ -288,7 +289,7 @@ async def run(arguments: argparse.Namespace, directory: Path, lines: list[bytes]
         source = "Python's standard library" if arguments.file is None else str(arguments.file)
         print(
             f"  the log takes appends after {time.monotonic() - started:.1f} s; what is written: {outcome.records:,} lines "
-            f"({outcome.bytes / 1e6:,.1f} MB) of {source}\n",
+            f"({outcome.bytes / 1e6:,.1f} MB) of {source}\n  console, while it runs: {console_url(config)}\n",
             file=sys.stderr,
         )
         outage = None

@@ -18,6 +18,7 @@ from typing import Any
 from client.cli.options import ProgramParser, Words, complete_directories, complete_words, program_options
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY, discard_output
 from ldquery.ctl.health import cluster_health
+from logdevice_py.config.admin import console_url
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import Durability, LogTree
@@ -409,6 +410,7 @@ async def _up(arguments: argparse.Namespace) -> int:
             status = 1
         elif ready.done():
             print(f"ready {path}", flush=True)
+            print(f"console {console_url(supervisor.config)}", file=sys.stderr)
             await stop
         for task in (ready, stop, alone):
             task.cancel()

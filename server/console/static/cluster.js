@@ -60,8 +60,8 @@ function busiest(rows) {
 function verdict(state) {
   const silent = state.nodes.filter(each => !each.answers).length, acts = state.problems.filter(each => each.severity === "bad").length;
   if (!state.problems.length) return h("div", { class: "banner ok" }, h("span", { "aria-hidden": "true" }, "✓"), h("p", {}, `All ${state.nodes.length} nodes answer, and nothing is wrong.`));
-  const parts = [silent ? `${silent} of ${state.nodes.length} nodes ${silent === 1 ? "does" : "do"} not answer` : `all ${state.nodes.length} nodes answer`, one(state.problems.length, "problem")];
-  return h("div", { class: `banner ${acts ? "bad" : "warn"}` }, h("span", { "aria-hidden": "true" }, acts ? "✕" : "!"), h("p", {}, `${parts.join("; ").replace(/^a/, "A")}${acts ? `, ${acts} of them to act on` : ""}.`));
+  const parts = [silent ? `${silent} of ${state.nodes.length} nodes ${silent === 1 ? "does" : "do"} not answer` : `all ${state.nodes.length} nodes answer`, `${one(state.problems.length, "problem")}${acts === state.problems.length ? " to act on" : acts ? `, ${acts} of them to act on` : ""}`];
+  return h("div", { class: `banner ${acts ? "bad" : "warn"}` }, h("span", { "aria-hidden": "true" }, acts ? "✕" : "!"), h("p", {}, `${parts.join("; ").replace(/^a/, "A")}.`));
 }
 
 export function cluster() {

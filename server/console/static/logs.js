@@ -47,7 +47,7 @@ export function logs(given) {
     const answer = await get("logs", {}, signal);
     if (JSON.stringify(answer.logs) !== JSON.stringify(table.rows)) table.set(answer.logs);
     const silent = Object.keys(answer.silent);
-    said.textContent = [silent.length ? `${silent.join(", ")} did not answer: what they know is missing.` : "", answer.left_out ? `${count(answer.left_out)} more logs are not shown; SQL finds them.` : ""].filter(Boolean).join(" ");
+    said.textContent = [silent.length ? `${silent.join(", ")} did not answer: what is known there is missing.` : "", answer.left_out ? `${count(answer.left_out)} more logs are not shown; SQL finds them.` : ""].filter(Boolean).join(" ");
     return answer.took_us;
   }, 5000, error => { said.textContent = error.message; });
   return { element: h("div", { class: "stack" }, head("Logs", "Head and tail are what can be read now; rates are over the last minute.", h("label", {}, "Filter", search)), said, table.element, seen), title: "Logs", table, close() { stop(); table.close(); } };
@@ -70,7 +70,7 @@ function shown(found) {
   return [
     h("div", { class: "head" }, h("div", {}, h("h1", {}, `${found.path} `, chip(WORD[summary.copies], COPIES[summary.copies])), h("p", {}, `log ${found.log}, replicate ${orNone(found.attributes.replication)}, ${orNone(found.attributes.durability)}`)),
       h("div", { class: "tools-row" }, h("a", { href: `#/records/${name}`, "data-key": "records" }, "Browse records"))),
-    Object.keys(found.silent).length ? h("div", { class: "banner warn" }, `${Object.keys(found.silent).join(", ")} did not answer: what they know is missing here.`) : null,
+    Object.keys(found.silent).length ? h("div", { class: "banner warn" }, `${Object.keys(found.silent).join(", ")} did not answer: what is known there is missing here.`) : null,
     h("div", { class: "tiles" }, tile("Sequencer", summary.sequencer_node_id === null ? "none" : `N${summary.sequencer_node_id}`, current ? `since epoch ${current.epoch}` : "starts with the next append"), tile("Head", orNone(summary.head)), tile("Tail", orNone(summary.tail)),
       tile("Appended", rate(summary.entries_1min), summary.bytes_1min === null ? "" : `${bytes(summary.bytes_1min)}/s`), tile("Stored, all copies", bytes(summary.stored_bytes)), tile("In flight", current ? count(current.in_flight) : "–", current ? `of ${count(current.max_in_flight)}` : "")),
     loud.length ? panel("Waits", plain("Waits of the log", loud, [{ name: "what", value: row => row.kind }, { name: "for", value: row => row.cause }, { name: "since", value: row => row.waited_seconds, cell: row => duration(row.waited_seconds) }, { name: "shards" }, { name: "detail" }])) : null,
@@ -80,7 +80,7 @@ function shown(found) {
       panel("Copysets", h("p", { class: "note" }, `of the entries ${found.entries_looked_at.join(" to ")}`), found.copysets.length ? plain("Copysets", found.copysets, [{ name: "shards", value: row => row.copyset }, { name: "entries", number: true, cell: row => count(row.entries) }]) : h("p", { class: "empty" }, "There are no entries."))),
     panel("Epochs and nodesets", plain("Epochs and nodesets", found.history.filter(each => each.since !== null).reverse(), [{ name: "epochs", value: row => row.since === row.epoch ? String(row.since) : `${row.since} to ${row.epoch}` }, { name: "replication" }, { name: "shards", label: "size", number: true, value: row => row.storage_set_size }, { name: "nodeset", value: row => row.storage_set }, { name: "failure domains", value: row => row.failure_domains }])),
     panel("At its shards", plain("The log at its shards", found.states.sort((a, b) => a.node_id - b.node_id), [{ name: "shard", value: row => `N${row.node_id}:S${row.shard}` }, { name: "released", value: row => lsn(row.last_released) }, { name: "highest", value: row => lsn(row.highest_lsn) }, { name: "trimmed", value: row => lsn(row.trim_point) }, { name: "clean through epoch", number: true, value: row => row.lce }, { name: "seal", number: true }, { name: "readers", number: true, value: row => row.read_streams }, { name: "repair" }])),
-    panel("Attributes", facts(Object.entries(found.attributes).filter(([name]) => name !== "path").map(([name, value]) => [name.replace(/_us$/, "").replaceAll("_", " "), attribute(name, value)]))),
+    panel("Attributes", h("div", { class: "wide" }, facts(Object.entries(found.attributes).filter(([name]) => name !== "path").map(([name, value]) => [name.replace(/_us$/, "").replaceAll("_", " "), attribute(name, value)])))),
   ];
 }
 
