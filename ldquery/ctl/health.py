@@ -167,7 +167,7 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
     for node in found["info"]:
         health.rows.append(_node_row(config, node, found, silent))
         passing = _waits(found["waits"][node])
-        passing += _unreviewed(node, found) + _leaving(found["info"][node])
+        passing += unreviewed(node, found) + _leaving(found["info"][node])
         health.rows[-1]["troubles"] += passing
         health.passing += len(passing)
     _add_lost_shards(config, health, found)
@@ -252,7 +252,7 @@ def _waits(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _unreviewed(node: NodeId, found: Mapping[str, Found]) -> list[str]:
+def unreviewed(node: NodeId, found: Mapping[str, Found]) -> list[str]:
     """Of a node that does not know yet which of its logs are short of copies, because it just started, or a shard began anew."""
     info = next(iter(found["info"][node]), None)
     if info is None:

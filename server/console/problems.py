@@ -92,6 +92,7 @@ def problems_of(
     for node, rows in found["info"].items():
         for row in rows:
             problems += _of_node(config, node, row)
+        problems += [Problem("warn", f"N{node}", text, _PASSES, "shards") for text in health.unreviewed(node, found)]
     for node, rows in found["shards"].items():
         for row in rows:
             problems += _of_shard(f"N{node}:S{row['shard']}", row)
@@ -123,8 +124,6 @@ def _of_node(config: ClusterConfig, node: NodeId, info: Row) -> Iterable[Problem
             f"uses version {info['config_version']} of the cluster file; this node's file has version {config.version}"
         )
         yield Problem("warn", where, what, "Give all machines the same file; nodes notice a new one within seconds.")
-    if not info["copies_reviewed"]:
-        yield Problem("warn", where, "has not looked through its logs for missing copies yet", _PASSES, "shards")
     if info["logs_leaving_departed_shards"]:
         what = f"{info['logs_leaving_departed_shards']} logs are leaving shards that departed"
         yield Problem("warn", where, what, "Remove no further node before that is done.", "shards")

@@ -1,0 +1,149 @@
+"""What ``ldctl check-impact`` makes of what nodes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ldquery.ctl.impact import METADATA_LOGS, ShardsKnown, Survey, going_shards, impact_on, placed_epochs, report
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId, shard_id
+from logdevice_py.core.lsn import Epoch, compose_lsn
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.placement.impact import Loss, PlacedEpochs
+from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+
+ROLES = ["sequencer", "storage"]
+CONFIG = load_cluster(ClusterPlan("node:2", 4, {}, {node: NodePlan(ROLES, node) for node in range(4)}).render())
+S = [shard_id(NodeId(node)) for node in range(5)]
+
+
+def shards(**changed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of table `shards`; `N1={...}` changes one."""
+    rows = []
+    for node in range(4):
+        row = {"node_id": node, "shard": 0, "generation": 1, "status": "OK", "no_space": 0, "accepting_writes": 1}
+        rows.append({**row, "metadata_awaited": None, **changed.get(f"N{node}", {})})
+    return rows
+
+
+def event(shard: str, mode: str, status: str, *, generation: int = 1, recoverable: int = 1, version: int = 5) -> Any:
+    told = {"rebuilding_shard": shard, "generation": generation, "mode": mode, "status": status}
+    return {**told, "recoverable": recoverable, "version": version}
+
+
+def interval(since: int, epoch: int, storage_set: str, domains: str | None = "") -> dict[str, Any]:
+    return {
+        "since": since,
+        "epoch": epoch,
+        "replication": "node:2",
+        "storage_set": storage_set,
+        "failure_domains": domains,
+    }
+
+
+def placed(history: list[Any], *, lce: int | None = 0, copies: Any = None, known: ShardsKnown | None = None) -> Any:
+    return placed_epochs(CONFIG, known or ShardsKnown(CONFIG, shards(), []), history, lce, copies)
+
+
+def test_epochs_follow_from_the_rows_of_a_log() -> None:
+    old, current = placed([interval(5, 6, "N1:S0=1, N2:S0=1"), interval(1, 4, "N0:S0=1, N1:S0=1")], lce=4)
+    assert (old.since, old.until, old.shards, old.is_current, old.is_open) == (1, 4, (S[0], S[1]), False, False)
+    assert (current.since, current.is_current, current.is_open, current.copysets) == (5, True, True, None)
+    assert placed([{"since": None, "epoch": None}]) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "what"),
+    [
+        (ShardsKnown(CONFIG, shards()[:1], []), "away unwritable"),
+        (ShardsKnown(CONFIG, shards(N1={"status": "FAILED"}), []), "away"),
+        (ShardsKnown(CONFIG, shards(N1={"generation": 2}), []), "lost"),
+        (
+            ShardsKnown(CONFIG, shards(N1={"generation": 2}), [event("N1:S0", "RESTORE", "rebuilt")]),
+            "emptied unwritable",
+        ),
+        (ShardsKnown(CONFIG, shards(), [event("N1:S0", "RELOCATE", "rebuilt")]), "emptied unwritable"),
+        (ShardsKnown(CONFIG, shards(), [event("N1:S0", "RELOCATE", "rebuilding")]), "unwritable"),
+        (ShardsKnown(CONFIG, shards(), [event("N1:S0", "RESTORE", "unplaced", recoverable=0)]), "lost unwritable"),
+        (
+            ShardsKnown(CONFIG, shards(), [event("N1:S0", "RESTORE", "rebuilt"), event("N2:S0", "X", "y", version=6)]),
+            "",
+        ),
+        (ShardsKnown(CONFIG, shards(N1={"no_space": 1}), []), "unwritable"),
+        (ShardsKnown(CONFIG, shards(), []), ""),
+    ],
+)
+def test_what_is_known_of_a_shard(known: ShardsKnown, what: str) -> None:
+    now = known.of([(S[1], 1)])
+    states = {"away": now.away, "lost": now.lost, "emptied": now.emptied, "unwritable": now.unwritable}
+    assert " ".join(name for name, members in states.items() if S[1] in members) == what
+
+
+def test_a_shard_that_left_the_cluster_file_is_lost_and_one_without_its_metadata_logs_for_these_alone() -> None:
+    known = ShardsKnown(CONFIG, shards(N1={"metadata_awaited": "N0:S0"}), [])
+    assert known.of([(S[4], 1)]).lost == {S[4]}
+    assert known.of([(S[1], 1)]).lost == frozenset()
+    assert known.of_metadata_logs().lost == {S[1]}
+
+
+def test_copies_count_where_most_of_a_copyset_is() -> None:
+    def row(node: int, copyset: str, entries: int) -> dict[str, Any]:
+        return {"node_id": node, "shard": 0, "copyset": copyset, "entries": entries, "lsn": compose_lsn(Epoch(1), 1)}
+
+    copies = [
+        row(0, "N0:S0, N1:S0", 5),
+        row(1, "N0:S0, N1:S0", 4),
+        row(1, "N1:S0, N2:S0", 1),
+        row(2, "N1:S0, N2:S0", 1),
+    ]
+    [epochs] = placed([interval(1, 3, "N0:S0=1, N1:S0=1, N2:S0=1")], copies=copies)
+    assert epochs.copysets == {frozenset({S[0]}), frozenset({S[1], S[2]})}
+    elsewhere = [{**each, "lsn": compose_lsn(Epoch(9), 1)} for each in copies]
+    first, second = placed([interval(1, 3, "N0:S0=1, N1:S0=1"), interval(4, 9, "N0:S0=1, N1:S0=1")], copies=elsewhere)
+    assert (first.copysets, len(second.copysets)) == (frozenset(), 2)
+
+
+def found(*, silent: dict[NodeId, str] | None = None, unknown: list[str] | None = None) -> Survey:
+    def epochs(*members: int) -> list[PlacedEpochs]:
+        made: list[PlacedEpochs] = placed([interval(1, 1, ", ".join(f"N{node}:S0=1" for node in members))])
+        return made
+
+    logs = {METADATA_LOGS: epochs(0, 1, 2, 3), "/a": epochs(0, 1, 2), "/b": epochs(1, 2, 3)}
+    return Survey(logs, frozenset(map(NodeId, range(4))), silent or {}, unknown or [])
+
+
+def told(*names: str, one_by_one: bool = False, **survey: Any) -> dict[str, Any]:
+    return report(CONFIG, found(**survey), going_shards(CONFIG, names), one_by_one=one_by_one)
+
+
+def test_the_report_names_logs_reasons_and_what_would_be_safe() -> None:
+    assert told("N1")["safe"]
+    assert told("N1")["losses"] == told("N1")["advice"] == told("N1")["before"] == []
+    unsafe = told("N0", "N3:S0")
+    assert not unsafe["safe"]
+    assert [(row["loses"], row["which"]) for row in unsafe["losses"]] == [
+        ("DATA", METADATA_LOGS),
+        ("READS", METADATA_LOGS),
+        ("RECOVERY", METADATA_LOGS),
+    ]
+    assert unsafe["losses"][0]["means"] == Loss.DATA.value
+    assert unsafe["advice"] == [
+        "one after the other is safe: take the next one when the one before is back and ldctl status is well"
+    ]
+    assert told("N0", "N1", "N2", "N3", one_by_one=True)["safe"]
+    assert {each.log for each in impact_on(found(), [S[1], S[2]])} == {METADATA_LOGS, "/a", "/b"}
+
+
+def test_what_nobody_tells_is_not_safe() -> None:
+    assert not told("N1", unknown=["/c"])["safe"]
+    assert "bring it back first" in told("N1", silent={NodeId(3): "CONNFAILED"})["advice"][0]
+    everybody = told("N0", "N1", "N2", "N3")
+    assert everybody["advice"][0] == "no node with the role sequencer would be left: nothing is appended then"
+
+
+@pytest.mark.parametrize("name", ["N9", "N1:S7", "3", "N1:", "rack1"])
+def test_who_does_not_exist_cannot_go(name: str) -> None:
+    with pytest.raises(LogDeviceError, match=r"N3:S0|no such node or shard"):
+        going_shards(CONFIG, [name])
