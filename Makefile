@@ -15,7 +15,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java browser format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,12 @@ java: ## Java for ZooKeeper's server: installed where that is allowed (Debian as
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openjdk-17-jre-headless >/dev/null; \
 	else echo "install a Java runtime (17 or later), for example openjdk-17-jre-headless"; exit 1; fi
+
+browser: ## Chromium for tests of the console: installed where that is allowed (Debian as root); without one they are skipped
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || echo "Chromium could not be installed: tests of the console in a browser are skipped"; \
+	else echo "there is no Chromium: tests of the console in a browser are skipped"; fi
 
 format: $(STAMP) ## format the code
 	@$(VENV)/bin/ruff format $(PACKAGES)
@@ -110,7 +116,7 @@ balance: $(STAMP) ## how load follows capacity for racks of all sizes, 3 to 60 n
 mutants: $(STAMP) ## change machines one place at a time and count what no unit test notices: MODULE=name, MUTANTS=n of each (0: all), REPORT=file writes the page
 	@$(PY) -m tests.mutation $(MODULE) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(REPORT),--report $(REPORT)) $(MUTANTS_FLAGS)
 
-process: $(STAMP)
+process: $(STAMP) browser
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/integration
 
 spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads
@@ -133,7 +139,7 @@ soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the who
 groups: $(STAMP) ## ten members of a group as processes, killed, paused and added for five minutes; prints how long streams waited: SECONDS=n
 	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)
 
-test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
+test: $(STAMP) java browser check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property tests/fuzz
 	@$(PY) -m pytest -q -n 2 -m "not slow" tests/simulation tests/history tests/stories
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/conformance tests/integration

@@ -75,6 +75,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     up.wait_until_ready()
     yield directory
     text = up.end()
+    assert f"console http://{layout.node_host(directory, NodeId(0))}:{layout.ADMIN_PORT}/\n" in text
     assert "Traceback" not in text
     assert up.process.returncode == 0
 
