@@ -8,6 +8,7 @@ from typing import Any
 
 from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
+from ldquery.ctl.doctor import VERBS as DOCTOR_VERBS
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
 from ldquery.ctl.impact import VERBS as IMPACT_VERBS
 from ldquery.ctl.locations import VERBS as LOCATION_VERBS
@@ -22,6 +23,7 @@ from ldquery.ctl.verb import PROGRAM, Verb
 
 VERBS: tuple[Verb, ...] = (
     *NODE_VERBS,
+    *DOCTOR_VERBS,
     *LOCATION_VERBS,
     *LOG_VERBS,
     *TABLE_VERBS,

@@ -189,6 +189,11 @@ async def test_the_safety_check_says_what_would_be_lost_and_what_is_safe() -> No
         assert "no node with the role sequencer would be left: nothing is appended then" in told["advice"]
         status, found = await get(session, cluster, "check?who=N0,N1,N2,N3&one_by_one=1")
         assert (status, found["safe"]) == (200, True), found
+        status, out, err = await ldctl(cluster, "doctor")
+        assert "metadata logs have one copy" not in out
+        assert "rebuilding is off" not in out, "development clusters have it"
+        assert "clock" not in out, "they share one"
+        assert err == ""
         await cluster.stop_node(3)
         status, found = await get(session, cluster, "check?who=N1")
         assert (status, found["safe"]) == (200, False)

@@ -1,0 +1,286 @@
+"""``ldctl doctor``: looks for what will hurt later: clocks, versions, replication, places, files that take space. Each finding says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from client.cli.program import EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
+from client.node_tables import NodeAsker, as_dicts
+from ldquery.ctl.verb import Verb, format_size, say_of_nodes, show, show_rows, token_of
+from logdevice_py.config.admin import admin_endpoint, is_loopback
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Scope
+from logdevice_py.config.logs import Durability
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import NodeId, ShardId, node_of
+from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.survival import domains_among, survival
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
+
+if TYPE_CHECKING:
+    from client.client import Client
+
+_SECONDS: Final = 5.0
+SKEW_US: Final = 500_000
+"""Clocks further apart are a finding: retention by time, and times of records, go by them."""
+_TABLES: Final = ("settings", "shards", "quarantined_stores")
+_PATHS_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that will hurt."""
+
+    severity: str
+    """bad: it can cost records or availability; warn: look at it; note: it may be meant so."""
+    about: str
+    what: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a node's clock says beside ours."""
+
+    node: NodeId
+    ahead_us: int
+    """How far it is ahead of ours; negative: behind."""
+    error_us: int
+    """So far the truth may be from that, for the time that the answer took."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """What nodes say."""
+
+    info: list[dict[str, Any]] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in _TABLES})
+    silent: dict[NodeId, str] = field(default_factory=dict)
+
+
+def examine(config: ClusterConfig, answers: Answers) -> list[Finding]:
+    """All findings, the worst first."""
+    found = [
+        *_of_replication(config),
+        *_of_cluster_file(config),
+        *_of_clocks(answers.clocks),
+        *_of_versions(config, answers.info),
+        *_of_nodes(answers),
+    ]
+    order = ("bad", "warn", "note")
+    return sorted(found, key=lambda each: order.index(each.severity))
+
+
+def _of_replication(config: ClusterConfig) -> Iterable[Finding]:
+    groups: dict[tuple[ReplicationProperty, Durability], list[str]] = defaultdict(list)
+    for group in config.groups():
+        groups[group.attributes.replication, group.attributes.durability].append(group.path)
+    for (replication, durability), paths in groups.items():
+        name = ", ".join(paths[:_PATHS_NAMED]) + (
+            f" and {len(paths) - _PATHS_NAMED} more" if len(paths) > _PATHS_NAMED else ""
+        )
+        yield from _of_property(config, name, replication)
+        if durability is Durability.ASYNC and replication.copies < 3:
+            what = f"async with {replication.copies} copies: a power cut of {replication.copies} machines takes what was just acknowledged"
+            yield Finding(
+                "warn",
+                name,
+                what,
+                'Use durability = "sync", or three copies in places that do not lose power together.',
+            )
+    kept_by = config.metadata_log
+    if len(config.storage_shards()) > 1 and kept_by.replication.copies < 2:
+        what = f'metadata logs have one copy ("{kept_by.replication}"): when that shard is away, no log can be read from its beginning'
+        yield Finding("bad", "metadata logs", what, "Name more shards and copies in [metadata_log].")
+
+
+def _of_property(config: ClusterConfig, name: str, replication: ReplicationProperty) -> Iterable[Finding]:
+    shards = config.writable_shards()
+    if replication.copies < 2:
+        what = f'"{replication}": one copy: a lost disk takes records for good'
+        yield Finding(
+            "bad" if len(shards) > 1 else "warn", name, what, 'Use replicate = "node:2" or more, with as many nodes.'
+        )
+        return
+    domains = FailureDomains.by_file(shards, replication, config.location)
+
+    def can_append(lost: frozenset[ShardId]) -> bool:
+        return domains.can_replicate([shard for shard in shards if shard not in lost])
+
+    nodes = domains_among(shards, lambda shard: f"N{node_of(shard)}")
+    found = survival(nodes, can_append)
+    if found.any_of < 0:
+        what = f'"{replication}": the read-write shards cannot hold it: nothing can be appended'
+        yield Finding("bad", name, what, "Add nodes or racks, or lower replicate.")
+    elif found.any_of == 0:
+        what = f'"{replication}": without {" and ".join(found.fatal)} nothing can be appended: no node may be away'
+        yield Finding("bad", name, what, "Add a storage node, or lower replicate.")
+    scope = replication.factors[0][0]
+    racks = domains_among(shards, lambda shard: _rack(config, shard))
+    crowded = any(len({node_of(shard) for shard in members}) >= replication.copies for members in racks.values())
+    if scope is Scope.NODE and len(racks) > 1 and crowded:
+        what = f'"{replication}": all copies of a record may lie in one rack, though there are {len(racks)}'
+        yield Finding(
+            "note",
+            name,
+            what,
+            f'Use replicate = "rack:2,node:{max(2, replication.copies)}" if a rack can fail as a whole.',
+        )
+
+
+def _rack(config: ClusterConfig, shard: ShardId) -> str:
+    location = config.location(shard)
+    return "" if location is None else location.domain(Scope.RACK, node_of(shard))
+
+
+def _of_cluster_file(config: ClusterConfig) -> Iterable[Finding]:
+    hosts = {member.host for member in config.nodes.values()}
+    elsewhere = {host for host in hosts if not is_loopback(host)}
+    if config.epoch_store.startswith("sqlite") and len(elsewhere) > 1:
+        what = f"epochs are kept in SQLite, and nodes are on {len(elsewhere)} hosts: it works on one machine only"
+        yield Finding("bad", "epoch store", what, 'Use epoch_store = "zookeeper://host:2181,host:2181/path".')
+    if config.settings.get("rebuilding", {}).get("enabled") is not True and len(config.storage_shards()) > 2:
+        what = "rebuilding is off: nobody stores again what a lost disk or node held"
+        yield Finding("warn", "cluster file", what, "Set enabled = true in [settings.rebuilding] on all nodes.")
+    without = [f"N{node}" for node, member in config.nodes.items() if admin_endpoint(config, member) is None]
+    if without:
+        what = "no admin_port: neither ldctl status nor the console sees it"
+        yield Finding("warn", ", ".join(without), what, "Give it an admin_port in the cluster file.")
+    located = [node for node, member in config.nodes.items() if str(member.location)]
+    if located and len(located) < len(config.nodes):
+        missing = ", ".join(f"N{node}" for node in config.nodes if node not in located)
+        what = "has no location although others have: it counts as being in no rack"
+        yield Finding("warn", missing, what, "Write its location, or run ldctl locations.")
+    sequencing = config.sequencer_nodes()
+    if len(sequencing) == 1 and len(config.nodes) > 1:
+        what = "one node alone sequences: when it is away, nothing is appended"
+        yield Finding("bad", f"N{sequencing[0]}", what, "Give more nodes the role sequencer.")
+
+
+def _of_clocks(clocks: list[Clock]) -> Iterable[Finding]:
+    if not clocks:
+        return
+    middle = sorted(each.ahead_us for each in clocks)[len(clocks) // 2]
+    for each in clocks:
+        apart = each.ahead_us - middle if len(clocks) > 2 else each.ahead_us
+        if abs(apart) - each.error_us > SKEW_US:
+            beside = "most others'" if len(clocks) > 2 else "this machine's"
+            what = f"its clock is {abs(apart) / 1e6:.1f} s {'ahead of' if apart > 0 else 'behind'} {beside}"
+            do = "Synchronize clocks (chrony, systemd-timesyncd): retention by time and times of records go by them."
+            yield Finding("bad" if abs(apart) > 60e6 else "warn", f"N{each.node}", what, do)
+
+
+def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[Finding]:
+    for name, what in (("version", "versions of the program"), ("config_version", "versions of the cluster file")):
+        nodes: dict[str, list[str]] = defaultdict(list)
+        for row in info:
+            nodes[str(row[name])].append(f"N{row['node_id']}")
+        if len(nodes) > 1:
+            told = "; ".join(
+                f"{version or 'not installed'}: {', '.join(who)}" for version, who in sorted(nodes.items())
+            )
+            do = "Finish the upgrade." if name == "version" else "Give all machines the same file."
+            yield Finding("warn", "nodes", f"{len(nodes)} {what}: {told}", do)
+    newest, oldest = (
+        max((row["protocol_min"] for row in info), default=0),
+        min((row["protocol_max"] for row in info), default=0),
+    )
+    if info and newest > oldest:
+        yield Finding("bad", "nodes", "some nodes have no protocol in common", "Upgrade one release at a time.")
+
+
+def _of_nodes(answers: Answers) -> Iterable[Finding]:
+    changed: dict[str, list[str]] = defaultdict(list)
+    for row in answers.tables["settings"]:
+        if row["from_operator"]:
+            changed[f"{row['section']}.{row['name']} = {row['current_value']}"].append(f"N{row['node_id']}")
+    for setting, nodes in sorted(changed.items()):
+        do = "Write it into the cluster file, or take it back: ldctl settings unset."
+        yield Finding("note", ", ".join(nodes), f"{setting} was set by an operator and is gone after a restart", do)
+    for row in answers.tables["quarantined_stores"]:
+        size = "of unknown size" if row["stored_bytes"] is None else f"of {format_size(row['stored_bytes'])}"
+        what = f"a store {size} in {row['directory']} does not count ({row['reason']}) and takes space"
+        yield Finding(
+            "warn", f"N{row['node_id']}:S{row['shard']}", what, "Delete it when nobody wants anything from it."
+        )
+    for row in answers.tables["shards"]:
+        name = f"N{row['node_id']}:S{row['shard']}"
+        if row["no_space"]:
+            yield Finding("bad", name, "refuses records for lack of space", "Trim, shorten backlog, or add space.")
+        if row["previous_stop"] not in ("CLEAN", None) and row["dirty_logs"]:
+            what = f"went down without a stop ({row['previous_stop']}) and may lack records of {row['dirty_logs']} logs"
+            yield Finding(
+                "note", name, what, "They are fetched from other shards; keep these up until there are none left."
+            )
+
+
+async def ask(config: ClusterConfig, asker: NodeAsker, seconds: float) -> Answers:
+    """Ask all nodes."""
+    answers = Answers()
+    await asyncio.gather(*(_ask_clock(asker, node, seconds, answers) for node in config.nodes))
+    answering = [node for node in config.nodes if node not in answers.silent]
+    for name in _TABLES:
+        rows, failures = await asker.ask_each(TABLES[name], answering, EVERYTHING, None, seconds)
+        answers.tables[name] = as_dicts(TABLES[name], rows)
+        for failure in failures:
+            answers.silent.setdefault(failure.node, f"{failure.status.name}: {failure.detail}")
+    return answers
+
+
+async def _ask_clock(asker: NodeAsker, node: NodeId, seconds: float, answers: Answers) -> None:
+    """A node tells since when it serves, and for how long: that is what its clock says now."""
+    began, before = time.time_ns() // 1000, time.monotonic()
+    rows, failures = await asker.ask_each(TABLES["info"], [node], EVERYTHING, None, seconds)
+    took = round((time.monotonic() - before) * 1e6)
+    for failure in failures:
+        answers.silent[node] = f"{failure.status.name}: {failure.detail}"
+    for row in as_dicts(TABLES["info"], rows):
+        answers.info.append(row)
+        says = row["start_time"] + round(row["uptime_seconds"] * 1e6)
+        answers.clocks.append(Clock(node, says - began - took // 2, took // 2 + 1))
+
+
+async def _doctor(client: Client, arguments: argparse.Namespace) -> int:
+    config = client.config
+    asker = NodeAsker(config, token_of(arguments))
+    try:
+        answers = await ask(config, asker, arguments.timeout or _SECONDS)
+    finally:
+        await asker.close()
+    found = examine(config, answers)
+    rows: list[Mapping[str, Any]] = [asdict(each) for each in found]
+    if arguments.json:
+        show_rows(arguments, rows)
+    elif found:
+        for each in found:
+            show(arguments, {}, plain=f"{each.severity:<4}  {each.about}: {each.what}\n      -> {each.do}")
+    else:
+        show(
+            arguments,
+            {},
+            plain=f"nothing found: {len(answers.info)} nodes, {sum(1 for _ in config.groups())} groups of logs",
+        )
+    say_of_nodes(answers.silent.items())
+    if answers.silent:
+        return EXIT_UNANSWERED
+    return EXIT_UNHEALTHY if any(each.severity != "note" for each in found) else EXIT_OK
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "doctor",
+        "looks for what will hurt later, and says what to do",
+        "Looks at clocks, versions, replication, locations, the epoch store, rebuilding, settings that operators changed and stores that take space for nothing; prints each finding with what to do "
+        "about it. What is wrong at this moment is told by ldctl status. Exit status 0: nothing to do; 5: something is bad or to be looked at; 4: a node did not answer.",
+        lambda options: None,
+        _doctor,
+    ),
+)

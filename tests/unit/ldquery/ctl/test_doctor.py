@@ -1,0 +1,113 @@
+"""What ``ldctl doctor`` finds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from ldquery.ctl.doctor import Answers, Clock, Finding, examine
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+
+BOTH = ["sequencer", "storage"]
+
+
+def cluster(replicate: str = "node:2", nodes: int = 4, roles: list[str] = BOTH) -> ClusterConfig:
+    plan = {node: NodePlan(BOTH if node == 0 else roles, node) for node in range(nodes)}
+    config = load_cluster(ClusterPlan(replicate, nodes, {}, plan).render())
+    return dataclasses.replace(config, settings={"rebuilding": {"enabled": True}})
+
+
+def info(node: int, **changed: Any) -> dict[str, Any]:
+    return {"node_id": node, "version": "1", "config_version": 1, "protocol_min": 3, "protocol_max": 7, **changed}
+
+
+def found(config: ClusterConfig | None = None, answers: Answers | None = None) -> list[Finding]:
+    """Findings; that nodes of the plan have no admin API is not what tests are about."""
+    return [each for each in examine(config or cluster(), answers or Answers()) if "admin_port" not in each.do]
+
+
+def shard(**changed: Any) -> dict[str, Any]:
+    return {"node_id": 1, "shard": 0, "no_space": 0, "previous_stop": "CLEAN", "dirty_logs": 0, **changed}
+
+
+def only(findings: list[Finding], words: str) -> Finding:
+    matching = [each for each in findings if words in each.what]
+    assert len(matching) == 1, findings
+    assert len(matching[0].do) > 10
+    return matching[0]
+
+
+def test_a_cluster_that_is_well_has_no_findings_but_notes() -> None:
+    answers = Answers(info=[info(node) for node in range(4)], clocks=[Clock(NodeId(n), n * 100, 50) for n in range(4)])
+    answers.tables["shards"].append(shard())
+    assert found(answers=answers) == []
+
+
+@pytest.mark.parametrize(
+    ("replicate", "nodes", "severity", "words"),
+    [
+        ("node:1", 3, "bad", "one copy: a lost disk takes records"),
+        ("node:3", 3, "bad", "no node may be away"),
+    ],
+)
+def test_replication_that_survives_nothing(replicate: str, nodes: int, severity: str, words: str) -> None:
+    assert only(found(cluster(replicate, nodes)), words).severity == severity
+
+
+def test_copies_in_one_rack_are_a_note_where_racks_have_room_for_all_of_them() -> None:
+    plan = {node: NodePlan(BOTH, node // 2) for node in range(4)}
+    config = load_cluster(ClusterPlan("node:2", 4, {}, plan).render())
+    finding = only(found(config), "all copies of a record may lie in one rack, though there are 2")
+    assert (finding.severity, "rack:2,node:2" in finding.do) == ("note", True)
+
+
+def test_what_the_cluster_file_lacks() -> None:
+    config = dataclasses.replace(cluster(), settings={})
+    assert only(found(config), "rebuilding is off").severity == "warn"
+    assert only(found(cluster(roles=["storage"])), "one node alone sequences").about == "N0"
+    assert any("admin_port" in each.do for each in examine(cluster(), Answers()))
+    hosts = {node: dataclasses.replace(member, host=f"10.0.0.{node}") for node, member in cluster().nodes.items()}
+    apart = dataclasses.replace(cluster(), nodes=hosts, epoch_store="sqlite:epochs.db")
+    assert only(found(apart), "SQLite").severity == "bad"
+    assert not [
+        each for each in found(dataclasses.replace(cluster(), epoch_store="sqlite:e.db")) if "SQLite" in each.what
+    ]
+
+
+def test_a_clock_is_compared_with_most_others_and_slow_answers_prove_little() -> None:
+    clocks = [Clock(NodeId(node), 3_600_000_000, 1000) for node in range(3)]
+    assert found(answers=Answers(clocks=clocks)) == found(), "ours is wrong, or another zone: they agree"
+    late = [*clocks, Clock(NodeId(3), 3_602_000_000, 1000)]
+    assert only(found(answers=Answers(clocks=late)), "2.0 s ahead of most others'").about == "N3"
+    assert found(answers=Answers(clocks=[*clocks, Clock(NodeId(3), 3_602_000_000, 1_900_000)])) == found()
+    behind = only(found(answers=Answers(clocks=[Clock(NodeId(0), -90_000_000, 10)])), "behind this machine's")
+    assert behind.severity == "bad"
+
+
+def test_nodes_of_several_versions_are_named() -> None:
+    rows = [info(0), info(1, version="2", config_version=2), info(2, protocol_min=8, protocol_max=9)]
+    findings = found(answers=Answers(info=rows))
+    assert only(findings, "versions of the program").what == "2 versions of the program: 1: N0, N2; 2: N1"
+    assert only(findings, "versions of the cluster file").severity == "warn"
+    assert only(findings, "no protocol in common").severity == "bad"
+    assert findings[0].severity == "bad", "the worst comes first"
+
+
+def test_what_nodes_tell_of_themselves() -> None:
+    answers = Answers()
+    changed = {"section": "settings.storage", "name": "x", "current_value": "5", "from_operator": 1}
+    answers.tables["settings"] += [{"node_id": node, **changed} for node in (1, 2)]
+    answers.tables["settings"].append({"node_id": 3, **changed, "from_operator": 0})
+    stale = {"node_id": 1, "shard": 0, "directory": "/d/old", "reason": "REPLACED", "stored_bytes": 5_000_000}
+    answers.tables["quarantined_stores"].append(stale)
+    answers.tables["shards"] += [shard(no_space=1), shard(previous_stop="CRASH", dirty_logs=3)]
+    findings = found(answers=answers)
+    assert only(findings, "settings.storage.x = 5 was set by an operator").about == "N1, N2"
+    assert "5.0 MB in /d/old" in only(findings, "does not count (REPLACED)").what
+    assert only(findings, "lack of space").about == "N1:S0"
+    assert only(findings, "went down without a stop").severity == "note"
