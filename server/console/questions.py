@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -42,7 +43,9 @@ Row = Mapping[str, Any]
 
 def shown_cell(kind: ColumnKind | None, cell: Any) -> Any:
     """A cell as a browser can hold it: LSNs as people write them, large integers and blobs as text."""
-    if cell is None or isinstance(cell, float):
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else str(cell)  # JSON has no infinity
+    if cell is None:
         return cell
     if isinstance(cell, bytes):
         return f"x'{cell[:PAYLOAD_SHOWN].hex()}'"

@@ -7,7 +7,8 @@ import functools
 import json
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,6 +126,7 @@ async def _drained() -> bool:
 
 def _host() -> Any:
     return SimpleNamespace(
+        path=Path("cluster.toml"),
         node_id=NodeId(0),
         is_open=True,
         readiness=lambda: Status.OK,
@@ -142,6 +144,19 @@ def _host() -> Any:
 _TOKEN = "0123456789abcdef"
 
 
+class _NoWorker:
+    """In place of a process for what the console asks."""
+
+    async def ask(self, what: str, given: Any, *, authorized: bool, seconds: float) -> bytes:
+        raise LogDeviceError(Status.FAILED, what)
+
+    async def watch(self, what: str, given: Any, *, authorized: bool) -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    async def close(self) -> None:
+        pass
+
+
 class _AdminServer:
     """The listener of the admin API on a socket of this process."""
 
@@ -156,6 +171,7 @@ class _AdminServer:
             _host(), AdminSettings(connections_max=10_000), AdminEndpoint("127.0.0.1", 1, True), _TOKEN
         )
         self.listener._tables = _Tables()  # type: ignore[assignment]
+        self.listener._console._link = _NoWorker()  # type: ignore[assignment]
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.bind("")  # an abstract address
         self.address = sock.getsockname()
@@ -216,6 +232,9 @@ def _admin_seeds() -> list[bytes]:
         _request("GET /v1/tables"),
         _request("GET /v1/tables/log_storage_state?log_id=7&shard=0&lsn_min=e1n1&lsn_max=17&bare=1&limit=3"),
         _request("GET /v1/openapi.json"),
+        _request("GET /") + _request("GET /console/app.js") + _request("GET /v1/console/log?log=1"),
+        _request("GET /v1/console/events"),
+        _request("POST /v1/console/sql", '{"sql": "SELECT 1"}'),
         _request("POST /v1/actions/set", '{"section": "settings.sequencer", "name": "window", "value": "12"}'),
         _request("POST /v1/actions/start_recovery", '{"log_id": 1}'),
         _request("POST /v1/actions/trim", '{"log_id": 1, "lsn": "e3n17"}'),
