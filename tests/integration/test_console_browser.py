@@ -76,7 +76,18 @@ async def test_a_node_dies_while_somebody_looks_and_hostile_payloads_stay_text()
         await page.goto(f"{base}#/cluster")
         await page.wait_for_selector(".node.ok:has-text('N2')")
 
+        # the node that serves the page goes: what is shown is marked as old
+        await page.route("**/v1/console/events", lambda route: route.abort())
+        await page.reload()
+        await page.wait_for_selector("text=connection lost")
+        assert await page.is_hidden("#stale"), "there is nothing to be old"
+        await page.unroute("**/v1/console/events")
+        await page.wait_for_selector(".node.ok >> nth=2")
         await _is_accessible(page)
+        errors[:] = [each for each in errors if "ERR_FAILED" not in each]
+        await cluster.stop_node(0)
+        await page.wait_for_selector("#stale:has-text('What is shown was true at')")
+        errors[:] = [each for each in errors if "ERR_" not in each]
         assert not [each for each in errors if "TrustedHTML" not in each], errors
         foreign = [each for each in requested if not each.startswith(base)]
         assert not foreign

@@ -12,7 +12,7 @@ const at = id => document.getElementById(id);
 const PAGES = [["cluster", "Cluster", "c"], ["logs", "Logs", "l"], ["waits", "Waits", "w"], ["shards", "Shards", "s"], ["safety", "Safety", "f"], ["sql", "SQL", "q"]];
 const OPEN = { cluster, logs, waits, shards, safety, sql, node, log, records };
 const BELONGS = { node: "cluster", log: "logs", records: "logs" };
-let state = null, view = null;
+let state = null, view = null, heard = 0;
 
 const links = new Map(PAGES.map(([name, label]) => {
   const badge = h("span", { class: "count hidden" });
@@ -55,6 +55,13 @@ const live = new Live(next => {
   const text = { on: "live", lost: "connection lost", paused: "paused" }[connection];
   if (at("live").textContent !== text) at("live").textContent = text;
   at("live").title = why;
+  const stale = connection === "lost" && state !== null;
+  at("stale").classList.toggle("hidden", !stale);
+  if (stale && !at("stale").textContent) at("stale").textContent = `The connection to this node is lost. What is shown was true at ${new Date(heard).toISOString().slice(11, 19)} UTC. Other nodes serve this page as well.`;
+  if (connection === "on") {
+    heard = Date.now();
+    at("stale").textContent = "";
+  }
 });
 
 // Keys

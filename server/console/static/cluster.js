@@ -31,7 +31,7 @@ function card(node, problems, most) {
 function map(state) {
   const regions = new Map(), most = Math.max(1, ...state.nodes.map(stored));
   for (const node of state.nodes) regions.set(node.place[0], [...(regions.get(node.place[0]) || []), node]);
-  return [...regions].map(([region, nodes]) => {
+  return [...regions].sort(([a], [b]) => a.localeCompare(b)).map(([region, nodes]) => {
     // labels that all nodes of the region share stand in its heading, once
     let shared = 1;
     while (shared < 4 && nodes.every(each => each.place[shared] === nodes[0].place[shared])) shared++;
@@ -42,7 +42,7 @@ function map(state) {
     }
     return h("section", { class: "region", "aria-label": title || "all nodes" },
       h("h2", {}, title || (regions.size > 1 ? "no region" : "Nodes"), h("small", {}, `${one(racks.size, "rack")}, ${one(nodes.length, "node")}${bad ? `, ${bad} silent` : ""}`)),
-      h("div", { class: "racks" }, [...racks].map(([rack, inside]) => h("section", { class: "rack" },
+      h("div", { class: "racks" }, [...racks].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })).map(([rack, inside]) => h("section", { class: "rack" },
         h("h3", {}, h("span", {}, rack || "no rack"), h("span", {}, bytes(inside.reduce((sum, each) => sum + stored(each), 0)))),
         h("ul", {}, inside.map(each => card(each, state.problems, most)))))));
   });
