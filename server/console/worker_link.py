@@ -124,7 +124,7 @@ class WorkerLink:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
                     limit=_ANSWER_MAX,
-                    env={**os.environ, "PYTHONPATH": str(_ROOT)},
+                    env={**os.environ, "PYTHONPATH": _import_path()},
                 )
             except OSError as error:
                 raise LogDeviceError(
@@ -185,6 +185,12 @@ class WorkerLink:
             process.kill()
             await process.wait()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _import_path() -> str:
+    """Ours before what the user has set: a placement policy may be there."""
+    given = os.environ.get("PYTHONPATH")
+    return f"{_ROOT}{os.pathsep}{given}" if given else str(_ROOT)
 
 
 def _is_closing(process: asyncio.subprocess.Process) -> bool:
