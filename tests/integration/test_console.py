@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,18 @@ async def states(session: aiohttp.ClientSession, cluster: LocalCluster) -> Async
 
 
 async def get(session: aiohttp.ClientSession, cluster: LocalCluster, path: str) -> tuple[int, Any]:
-    async with session.get(url(cluster, f"/v1/console/{path}")) as answer:
-        return answer.status, await answer.json()
+    return await asked(lambda: session.get(url(cluster, f"/v1/console/{path}")))
+
+
+async def asked(request: Callable[[], Any], *, until: Sequence[str] = ()) -> tuple[int, Any]:
+    """Status and answer; on a busy machine a worker that starts may take longer than a request may, so it is asked again."""
+    async with asyncio.timeout(90):
+        while True:
+            async with request() as answer:
+                content = await answer.json()
+                error = content.get("error", {})
+                if answer.status != 504 or any(words in error["detail"] for words in until):
+                    return answer.status, content
 
 
 async def test_pages_need_nothing_from_elsewhere_and_run_only_themselves() -> None:
@@ -190,10 +200,11 @@ async def test_the_safety_check_says_what_would_be_lost_and_what_is_safe() -> No
         status, found = await get(session, cluster, "check?who=N0,N1,N2,N3&one_by_one=1")
         assert (status, found["safe"]) == (200, True), found
         status, out, err = await ldctl(cluster, "doctor")
-        assert "metadata logs have one copy" not in out
-        assert "rebuilding is off" not in out, "development clusters have it"
+        assert (status, err) == (5, "")
+        assert (
+            "rebuilding is off: nobody stores again what a lost disk or node held\n      -> Set enabled = true" in out
+        )
         assert "clock" not in out, "they share one"
-        assert err == ""
         await cluster.stop_node(3)
         status, found = await get(session, cluster, "check?who=N1")
         assert (status, found["safe"]) == (200, False)
@@ -206,8 +217,8 @@ async def test_sql_reads_and_nothing_else_and_is_ended_when_it_takes_too_long() 
     async with LocalCluster(nodes=2, replicate="node:2") as cluster, browser_of(cluster) as session:
 
         async def run(statement: str) -> tuple[int, Any]:
-            async with session.post(url(cluster, "/v1/console/sql"), json={"sql": statement}) as answer:
-                return answer.status, await answer.json()
+            target = url(cluster, "/v1/console/sql")
+            return await asked(lambda: session.post(target, json={"sql": statement}), until=("was ended",))
 
         status, found = await run("SELECT node_id, readiness FROM info ORDER BY node_id")
         assert (status, found.get("rows")) == (200, [[0, "OK"], [1, "OK"]]), found
