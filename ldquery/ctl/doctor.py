@@ -35,7 +35,7 @@ _PATHS_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """Something that will hurt."""
 
     severity: str
@@ -66,7 +66,7 @@ class Answers:
     silent: dict[NodeId, str] = field(default_factory=dict)
 
 
-def examine(config: ClusterConfig, answers: Answers) -> list[Finding]:
+def examine(config: ClusterConfig, answers: Answers) -> list[DoctorFinding]:
     """All findings, the worst first."""
     found = [
         *_of_replication(config),
@@ -79,7 +79,7 @@ def examine(config: ClusterConfig, answers: Answers) -> list[Finding]:
     return sorted(found, key=lambda each: order.index(each.severity))
 
 
-def _of_replication(config: ClusterConfig) -> Iterable[Finding]:
+def _of_replication(config: ClusterConfig) -> Iterable[DoctorFinding]:
     groups: dict[tuple[ReplicationProperty, Durability], list[str]] = defaultdict(list)
     for group in config.groups():
         groups[group.attributes.replication, group.attributes.durability].append(group.path)
@@ -90,7 +90,7 @@ def _of_replication(config: ClusterConfig) -> Iterable[Finding]:
         yield from _of_property(config, name, replication)
         if durability is Durability.ASYNC and replication.copies < 3:
             what = f"async with {replication.copies} copies: a power cut of {replication.copies} machines takes what was just acknowledged"
-            yield Finding(
+            yield DoctorFinding(
                 "warn",
                 name,
                 what,
@@ -99,14 +99,14 @@ def _of_replication(config: ClusterConfig) -> Iterable[Finding]:
     kept_by = config.metadata_log
     if len(config.storage_shards()) > 1 and kept_by.replication.copies < 2:
         what = f'metadata logs have one copy ("{kept_by.replication}"): when that shard is away, no log can be read from its beginning'
-        yield Finding("bad", "metadata logs", what, "Name more shards and copies in [metadata_log].")
+        yield DoctorFinding("bad", "metadata logs", what, "Name more shards and copies in [metadata_log].")
 
 
-def _of_property(config: ClusterConfig, name: str, replication: ReplicationProperty) -> Iterable[Finding]:
+def _of_property(config: ClusterConfig, name: str, replication: ReplicationProperty) -> Iterable[DoctorFinding]:
     shards = config.writable_shards()
     if replication.copies < 2:
         what = f'"{replication}": one copy: a lost disk takes records for good'
-        yield Finding(
+        yield DoctorFinding(
             "bad" if len(shards) > 1 else "warn", name, what, 'Use replicate = "node:2" or more, with as many nodes.'
         )
         return
@@ -119,16 +119,16 @@ def _of_property(config: ClusterConfig, name: str, replication: ReplicationPrope
     found = survival(nodes, can_append)
     if found.any_of < 0:
         what = f'"{replication}": the read-write shards cannot hold it: nothing can be appended'
-        yield Finding("bad", name, what, "Add nodes or racks, or lower replicate.")
+        yield DoctorFinding("bad", name, what, "Add nodes or racks, or lower replicate.")
     elif found.any_of == 0:
         what = f'"{replication}": without {" and ".join(found.fatal)} nothing can be appended: no node may be away'
-        yield Finding("bad", name, what, "Add a storage node, or lower replicate.")
+        yield DoctorFinding("bad", name, what, "Add a storage node, or lower replicate.")
     scope = replication.factors[0][0]
     racks = domains_among(shards, lambda shard: _rack(config, shard))
     crowded = any(len({node_of(shard) for shard in members}) >= replication.copies for members in racks.values())
     if scope is Scope.NODE and len(racks) > 1 and crowded:
         what = f'"{replication}": all copies of a record may lie in one rack, though there are {len(racks)}'
-        yield Finding(
+        yield DoctorFinding(
             "note",
             name,
             what,
@@ -141,31 +141,31 @@ def _rack(config: ClusterConfig, shard: ShardId) -> str:
     return "" if location is None else location.domain(Scope.RACK, node_of(shard))
 
 
-def _of_cluster_file(config: ClusterConfig) -> Iterable[Finding]:
+def _of_cluster_file(config: ClusterConfig) -> Iterable[DoctorFinding]:
     hosts = {member.host for member in config.nodes.values()}
     elsewhere = {host for host in hosts if not is_loopback(host)}
     if config.epoch_store.startswith("sqlite") and len(elsewhere) > 1:
         what = f"epochs are kept in SQLite, and nodes are on {len(elsewhere)} hosts: it works on one machine only"
-        yield Finding("bad", "epoch store", what, 'Use epoch_store = "zookeeper://host:2181,host:2181/path".')
+        yield DoctorFinding("bad", "epoch store", what, 'Use epoch_store = "zookeeper://host:2181,host:2181/path".')
     if config.settings.get("rebuilding", {}).get("enabled") is not True and len(config.storage_shards()) > 2:
         what = "rebuilding is off: nobody stores again what a lost disk or node held"
-        yield Finding("warn", "cluster file", what, "Set enabled = true in [settings.rebuilding] on all nodes.")
+        yield DoctorFinding("warn", "cluster file", what, "Set enabled = true in [settings.rebuilding] on all nodes.")
     without = [f"N{node}" for node, member in config.nodes.items() if admin_endpoint(config, member) is None]
     if without:
         what = "no admin_port: neither ldctl status nor the console sees it"
-        yield Finding("warn", ", ".join(without), what, "Give it an admin_port in the cluster file.")
+        yield DoctorFinding("warn", ", ".join(without), what, "Give it an admin_port in the cluster file.")
     located = [node for node, member in config.nodes.items() if str(member.location)]
     if located and len(located) < len(config.nodes):
         missing = ", ".join(f"N{node}" for node in config.nodes if node not in located)
         what = "has no location although others have: it counts as being in no rack"
-        yield Finding("warn", missing, what, "Write its location, or run ldctl locations.")
+        yield DoctorFinding("warn", missing, what, "Write its location, or run ldctl locations.")
     sequencing = config.sequencer_nodes()
     if len(sequencing) == 1 and len(config.nodes) > 1:
         what = "one node alone sequences: when it is away, nothing is appended"
-        yield Finding("bad", f"N{sequencing[0]}", what, "Give more nodes the role sequencer.")
+        yield DoctorFinding("bad", f"N{sequencing[0]}", what, "Give more nodes the role sequencer.")
 
 
-def _of_clocks(clocks: list[Clock]) -> Iterable[Finding]:
+def _of_clocks(clocks: list[Clock]) -> Iterable[DoctorFinding]:
     if not clocks:
         return
     middle = sorted(each.ahead_us for each in clocks)[len(clocks) // 2]
@@ -175,10 +175,10 @@ def _of_clocks(clocks: list[Clock]) -> Iterable[Finding]:
             beside = "most others'" if len(clocks) > 2 else "this machine's"
             what = f"its clock is {abs(apart) / 1e6:.1f} s {'ahead of' if apart > 0 else 'behind'} {beside}"
             do = "Synchronize clocks (chrony, systemd-timesyncd): retention by time and times of records go by them."
-            yield Finding("bad" if abs(apart) > 60e6 else "warn", f"N{each.node}", what, do)
+            yield DoctorFinding("bad" if abs(apart) > 60e6 else "warn", f"N{each.node}", what, do)
 
 
-def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[Finding]:
+def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[DoctorFinding]:
     for name, what in (("version", "versions of the program"), ("config_version", "versions of the cluster file")):
         nodes: dict[str, list[str]] = defaultdict(list)
         for row in info:
@@ -188,36 +188,40 @@ def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[
                 f"{version or 'not installed'}: {', '.join(who)}" for version, who in sorted(nodes.items())
             )
             do = "Finish the upgrade." if name == "version" else "Give all machines the same file."
-            yield Finding("warn", "nodes", f"{len(nodes)} {what}: {told}", do)
+            yield DoctorFinding("warn", "nodes", f"{len(nodes)} {what}: {told}", do)
     newest, oldest = (
         max((row["protocol_min"] for row in info), default=0),
         min((row["protocol_max"] for row in info), default=0),
     )
     if info and newest > oldest:
-        yield Finding("bad", "nodes", "some nodes have no protocol in common", "Upgrade one release at a time.")
+        yield DoctorFinding("bad", "nodes", "some nodes have no protocol in common", "Upgrade one release at a time.")
 
 
-def _of_nodes(answers: Answers) -> Iterable[Finding]:
+def _of_nodes(answers: Answers) -> Iterable[DoctorFinding]:
     changed: dict[str, list[str]] = defaultdict(list)
     for row in answers.tables["settings"]:
         if row["from_operator"]:
             changed[f"{row['section']}.{row['name']} = {row['current_value']}"].append(f"N{row['node_id']}")
     for setting, nodes in sorted(changed.items()):
         do = "Write it into the cluster file, or take it back: ldctl settings unset."
-        yield Finding("note", ", ".join(nodes), f"{setting} was set by an operator and is gone after a restart", do)
+        yield DoctorFinding(
+            "note", ", ".join(nodes), f"{setting} was set by an operator and is gone after a restart", do
+        )
     for row in answers.tables["quarantined_stores"]:
         size = "of unknown size" if row["stored_bytes"] is None else f"of {format_size(row['stored_bytes'])}"
         what = f"a store {size} in {row['directory']} does not count ({row['reason']}) and takes space"
-        yield Finding(
+        yield DoctorFinding(
             "warn", f"N{row['node_id']}:S{row['shard']}", what, "Delete it when nobody wants anything from it."
         )
     for row in answers.tables["shards"]:
         name = f"N{row['node_id']}:S{row['shard']}"
         if row["no_space"]:
-            yield Finding("bad", name, "refuses records for lack of space", "Trim, shorten backlog, or add space.")
+            yield DoctorFinding(
+                "bad", name, "refuses records for lack of space", "Trim, shorten backlog, or add space."
+            )
         if row["previous_stop"] not in ("CLEAN", None) and row["dirty_logs"]:
             what = f"went down without a stop ({row['previous_stop']}) and may lack records of {row['dirty_logs']} logs"
-            yield Finding(
+            yield DoctorFinding(
                 "note", name, what, "They are fetched from other shards; keep these up until there are none left."
             )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ldquery.ctl.doctor import Answers, Clock, Finding, examine
+from ldquery.ctl.doctor import Answers, Clock, DoctorFinding, examine
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
@@ -26,7 +26,7 @@ def info(node: int, **changed: Any) -> dict[str, Any]:
     return {"node_id": node, "version": "1", "config_version": 1, "protocol_min": 3, "protocol_max": 7, **changed}
 
 
-def found(config: ClusterConfig | None = None, answers: Answers | None = None) -> list[Finding]:
+def found(config: ClusterConfig | None = None, answers: Answers | None = None) -> list[DoctorFinding]:
     """Findings; that nodes of the plan have no admin API is not what tests are about."""
     return [each for each in examine(config or cluster(), answers or Answers()) if "admin_port" not in each.do]
 
@@ -35,7 +35,7 @@ def shard(**changed: Any) -> dict[str, Any]:
     return {"node_id": 1, "shard": 0, "no_space": 0, "previous_stop": "CLEAN", "dirty_logs": 0, **changed}
 
 
-def only(findings: list[Finding], words: str) -> Finding:
+def only(findings: list[DoctorFinding], words: str) -> DoctorFinding:
     matching = [each for each in findings if words in each.what]
     assert len(matching) == 1, findings
     assert len(matching[0].do) > 10
