@@ -46,7 +46,7 @@ class DoctorFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class NodeClock:
     """What a node's clock says beside ours."""
 
     node: NodeId
@@ -57,16 +57,16 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Answers:
+class NodeAnswers:
     """What nodes say."""
 
     info: list[dict[str, Any]] = field(default_factory=list)
-    clocks: list[Clock] = field(default_factory=list)
+    clocks: list[NodeClock] = field(default_factory=list)
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in _TABLES})
     silent: dict[NodeId, str] = field(default_factory=dict)
 
 
-def examine(config: ClusterConfig, answers: Answers) -> list[DoctorFinding]:
+def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
     """All findings, the worst first."""
     found = [
         *_of_replication(config),
@@ -165,7 +165,7 @@ def _of_cluster_file(config: ClusterConfig) -> Iterable[DoctorFinding]:
         yield DoctorFinding("bad", f"N{sequencing[0]}", what, "Give more nodes the role sequencer.")
 
 
-def _of_clocks(clocks: list[Clock]) -> Iterable[DoctorFinding]:
+def _of_clocks(clocks: list[NodeClock]) -> Iterable[DoctorFinding]:
     if not clocks:
         return
     middle = sorted(each.ahead_us for each in clocks)[len(clocks) // 2]
@@ -197,7 +197,7 @@ def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[
         yield DoctorFinding("bad", "nodes", "some nodes have no protocol in common", "Upgrade one release at a time.")
 
 
-def _of_nodes(answers: Answers) -> Iterable[DoctorFinding]:
+def _of_nodes(answers: NodeAnswers) -> Iterable[DoctorFinding]:
     changed: dict[str, list[str]] = defaultdict(list)
     for row in answers.tables["settings"]:
         if row["from_operator"]:
@@ -226,9 +226,9 @@ def _of_nodes(answers: Answers) -> Iterable[DoctorFinding]:
             )
 
 
-async def ask(config: ClusterConfig, asker: NodeAsker, seconds: float) -> Answers:
+async def ask(config: ClusterConfig, asker: NodeAsker, seconds: float) -> NodeAnswers:
     """Ask all nodes."""
-    answers = Answers()
+    answers = NodeAnswers()
     await asyncio.gather(*(_ask_clock(asker, node, seconds, answers) for node in config.nodes))
     answering = [node for node in config.nodes if node not in answers.silent]
     for name in _TABLES:
@@ -239,7 +239,7 @@ async def ask(config: ClusterConfig, asker: NodeAsker, seconds: float) -> Answer
     return answers
 
 
-async def _ask_clock(asker: NodeAsker, node: NodeId, seconds: float, answers: Answers) -> None:
+async def _ask_clock(asker: NodeAsker, node: NodeId, seconds: float, answers: NodeAnswers) -> None:
     """A node tells since when it serves, and for how long: that is what its clock says now."""
     began, before = time.time_ns() // 1000, time.monotonic()
     rows, failures = await asker.ask_each(TABLES["info"], [node], EVERYTHING, None, seconds)
@@ -249,7 +249,7 @@ async def _ask_clock(asker: NodeAsker, node: NodeId, seconds: float, answers: An
     for row in as_dicts(TABLES["info"], rows):
         answers.info.append(row)
         says = row["start_time"] + round(row["uptime_seconds"] * 1e6)
-        answers.clocks.append(Clock(node, says - began - took // 2, took // 2 + 1))
+        answers.clocks.append(NodeClock(node, says - began - took // 2, took // 2 + 1))
 
 
 async def _doctor(client: Client, arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ldquery.ctl.doctor import Answers, Clock, DoctorFinding, examine
+from ldquery.ctl.doctor import NodeAnswers, NodeClock, DoctorFinding, examine
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
@@ -26,9 +26,9 @@ def info(node: int, **changed: Any) -> dict[str, Any]:
     return {"node_id": node, "version": "1", "config_version": 1, "protocol_min": 3, "protocol_max": 7, **changed}
 
 
-def found(config: ClusterConfig | None = None, answers: Answers | None = None) -> list[DoctorFinding]:
+def found(config: ClusterConfig | None = None, answers: NodeAnswers | None = None) -> list[DoctorFinding]:
     """Findings; that nodes of the plan have no admin API is not what tests are about."""
-    return [each for each in examine(config or cluster(), answers or Answers()) if "admin_port" not in each.do]
+    return [each for each in examine(config or cluster(), answers or NodeAnswers()) if "admin_port" not in each.do]
 
 
 def shard(**changed: Any) -> dict[str, Any]:
@@ -43,7 +43,9 @@ def only(findings: list[DoctorFinding], words: str) -> DoctorFinding:
 
 
 def test_a_cluster_that_is_well_has_no_findings_but_notes() -> None:
-    answers = Answers(info=[info(node) for node in range(4)], clocks=[Clock(NodeId(n), n * 100, 50) for n in range(4)])
+    answers = NodeAnswers(
+        info=[info(node) for node in range(4)], clocks=[NodeClock(NodeId(n), n * 100, 50) for n in range(4)]
+    )
     answers.tables["shards"].append(shard())
     assert found(answers=answers) == []
 
@@ -70,7 +72,7 @@ def test_what_the_cluster_file_lacks() -> None:
     config = dataclasses.replace(cluster(), settings={})
     assert only(found(config), "rebuilding is off").severity == "warn"
     assert only(found(cluster(roles=["storage"])), "one node alone sequences").about == "N0"
-    assert any("admin_port" in each.do for each in examine(cluster(), Answers()))
+    assert any("admin_port" in each.do for each in examine(cluster(), NodeAnswers()))
     hosts = {node: dataclasses.replace(member, host=f"10.0.0.{node}") for node, member in cluster().nodes.items()}
     apart = dataclasses.replace(cluster(), nodes=hosts, epoch_store="sqlite:epochs.db")
     assert only(found(apart), "SQLite").severity == "bad"
@@ -80,18 +82,18 @@ def test_what_the_cluster_file_lacks() -> None:
 
 
 def test_a_clock_is_compared_with_most_others_and_slow_answers_prove_little() -> None:
-    clocks = [Clock(NodeId(node), 3_600_000_000, 1000) for node in range(3)]
-    assert found(answers=Answers(clocks=clocks)) == found(), "ours is wrong, or another zone: they agree"
-    late = [*clocks, Clock(NodeId(3), 3_602_000_000, 1000)]
-    assert only(found(answers=Answers(clocks=late)), "2.0 s ahead of most others'").about == "N3"
-    assert found(answers=Answers(clocks=[*clocks, Clock(NodeId(3), 3_602_000_000, 1_900_000)])) == found()
-    behind = only(found(answers=Answers(clocks=[Clock(NodeId(0), -90_000_000, 10)])), "behind this machine's")
+    clocks = [NodeClock(NodeId(node), 3_600_000_000, 1000) for node in range(3)]
+    assert found(answers=NodeAnswers(clocks=clocks)) == found(), "ours is wrong, or another zone: they agree"
+    late = [*clocks, NodeClock(NodeId(3), 3_602_000_000, 1000)]
+    assert only(found(answers=NodeAnswers(clocks=late)), "2.0 s ahead of most others'").about == "N3"
+    assert found(answers=NodeAnswers(clocks=[*clocks, NodeClock(NodeId(3), 3_602_000_000, 1_900_000)])) == found()
+    behind = only(found(answers=NodeAnswers(clocks=[NodeClock(NodeId(0), -90_000_000, 10)])), "behind this machine's")
     assert behind.severity == "bad"
 
 
 def test_nodes_of_several_versions_are_named() -> None:
     rows = [info(0), info(1, version="2", config_version=2), info(2, protocol_min=8, protocol_max=9)]
-    findings = found(answers=Answers(info=rows))
+    findings = found(answers=NodeAnswers(info=rows))
     assert only(findings, "versions of the program").what == "2 versions of the program: 1: N0, N2; 2: N1"
     assert only(findings, "versions of the cluster file").severity == "warn"
     assert only(findings, "no protocol in common").severity == "bad"
@@ -99,7 +101,7 @@ def test_nodes_of_several_versions_are_named() -> None:
 
 
 def test_what_nodes_tell_of_themselves() -> None:
-    answers = Answers()
+    answers = NodeAnswers()
     changed = {"section": "settings.storage", "name": "x", "current_value": "5", "from_operator": 1}
     answers.tables["settings"] += [{"node_id": node, **changed} for node in (1, 2)]
     answers.tables["settings"].append({"node_id": 3, **changed, "from_operator": 0})
