@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ldquery.ctl.doctor import NodeAnswers, NodeClock, DoctorFinding, examine
+from ldquery.ctl.doctor import DoctorFinding, NodeAnswers, NodeClock, examine
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
