@@ -159,7 +159,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         except ValueError as error:
             where = "settings.client" if self._path is None else f"{self._path}: settings.client"
             raise LogDeviceError(Status.INVALID_CONFIG, f"{where}: {error}") from None
-        self.location = client_location(location, self.settings.location)
+        places = [node.location for node in self._initial.nodes.values()]
+        self.location = client_location(location, self.settings.location, places)
         """Where it stands; None: not known."""
         self.read_metrics = ReadMetrics()
         view = LogTreeView()

@@ -24,6 +24,7 @@ from client.cluster_file import CLUSTER_VARIABLE, LOCATION_VARIABLE
 from client.location import region
 from client.settings import WriterSettings
 from client.sync import SyncClient
+from logdevice_py.config.location import Location
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -214,6 +215,15 @@ class TestLocation:
         monkeypatch.setenv(LOCATION_VARIABLE, "e/u")
         with pytest.raises(LogDeviceError, match=f"^INVALID_CONFIG: {LOCATION_VARIABLE}: "):
             Client(load_cluster(CLUSTER))
+
+    def test_a_location_of_which_nothing_is_near_is_refused(self) -> None:
+        config = load_cluster(CLUSTER.replace("port = 1", 'port = 1\nlocation = "us.d.c.r.p"'))
+        with pytest.raises(
+            LogDeviceError, match=r"^INVALID_PARAM: location: 'us' names no region, .*, or us\.\.\.\. for a region"
+        ):
+            Client(config, location="us")
+        assert Client(config, location="us....").location == region("us")
+        assert Client(load_cluster(CLUSTER), location="p").location == Location.parse("p")
 
     def test_programs_take_a_location_or_a_region(self) -> None:
         parsed = cat.parser().parse_args(["-c", "x", "--from-region", "us", "7"])
