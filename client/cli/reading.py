@@ -34,12 +34,13 @@ def reading_options(options: argparse.ArgumentParser) -> None:
     )
     record_options(options, raw="each record and a newline", null="end raw records with")
     options.add_argument("--local-time", action="store_true", help="times of JSON in this machine's zone, not in UTC")
-    options.add_argument(
+    stands = options.add_mutually_exclusive_group()
+    stands.add_argument(
         "--location",
         metavar="PLACE",
         help=f"where this program stands, as region.datacenter.cluster.row.rack: the nearest copies are read (default: ${LOCATION_VARIABLE}, else the cluster file says)",
     )
-    options.add_argument("--from-region", dest="region", type=_region, metavar="REGION", help="the same, of a region")
+    stands.add_argument("--from-region", dest="region", type=_region, metavar="REGION", help="the same, of a region")
     options.add_argument("-v", "--verbose", action="store_true", help="also report gaps that nobody misses")
 
 

@@ -141,3 +141,35 @@ def test_a_range_between_two_lsns_needs_nobody_who_says_where_the_log_ends(
     assert capsysbinary.readouterr() == (b"", b"ldcat: all 2 logs have nothing in this range\n")
     assert cat.main([*words, "--from", "oldest", "--timeout", "200ms"]) == 4
     assert b"to say where the log ends" in capsysbinary.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ((), None),
+        (("--location", "us.d.c.r.p"), "us.d.c.r.p"),
+        (("--from-region", "us"), "us...."),
+    ],
+)
+def test_the_client_stands_where_the_options_say(
+    options: tuple[str, ...],
+    place: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    places: list[str | None] = []
+
+    class Placed(Sequenced):
+        def __init__(self, *_: Any, location: Any, **__: Any) -> None:
+            super().__init__()
+            places.append(None if location is None else str(location))
+
+    monkeypatch.setattr(client.client, "Client", Placed)
+    cat.main(["-c", "c.toml", str(LOG), "--count", "1", *options])
+    assert places == [place]
+
+
+def test_a_place_is_said_in_one_way(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    with pytest.raises(SystemExit):
+        cat.parser().parse_args(["-c", "c.toml", "1", "--location", "us....", "--from-region", "us"])
+    assert b"not allowed with" in capsysbinary.readouterr().err
