@@ -222,14 +222,24 @@ class Hedging:
                 del self._owed[shard]
 
     def _begin_when_due(self, head: Lsn, now: Micros) -> None:
-        """Ask others when a shard is late; until then, look again when it will be."""
+        """Ask others when all are late that may be the one to send; until then, look again when they will be.
+
+        Whose the entry is, nobody knows who lacks it. Of the shards that are behind, those of the first tiers are the likely ones. While one of them is in
+        time it may be its own: hedges in place of one that is slow would be spent on what others send a moment later.
+        """
         delays, settings = self._context.delays, self._context.delays.settings
-        due = {shard: since + delays.of(shard).hedge_delay_us(settings) for shard, since in self._behind.items()}
-        first = min(due, key=lambda shard: (due[shard], shard))
-        if now < due[first]:
-            self._look_again(due[first], now)
+        tiers = dict(self._read_set.order)
+        first = min(tiers.get(shard, 0) for shard in self._behind)
+        due = {
+            shard: since + delays.of(shard).hedge_delay_us(settings)
+            for shard, since in self._behind.items()
+            if tiers.get(shard, 0) == first
+        }
+        last = max(due, key=lambda shard: (due[shard], shard))
+        if now < due[last]:
+            self._look_again(due[last], now)
             return
-        delay = delays.of(first).hedge_delay_us(settings)
+        delay = delays.of(last).hedge_delay_us(settings)
         self._ask(1, head, Micros(now - delay), delay, now, None)
 
     def _go_on(self, attempt: _Attempt, head: Lsn, now: Micros) -> None:

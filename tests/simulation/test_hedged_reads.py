@@ -13,6 +13,7 @@ from client.client import Client
 from client.read.hedge_budget import ENTRIES_PER_HEDGE
 from client.read.settings import ReadSettings
 from client.tables import client_shard_delays_rows
+from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import MILLISECOND
 from logdevice_py.simulation.links import LinkFault
@@ -76,6 +77,7 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
 
     async def application(cluster: SimCluster) -> None:
         distances = cluster.machines.network.distances
+        cluster.machines.network.settings.slow_probability = 0  # its own rare long delays are not what is measured
         async with cluster.client() as writer, cluster.client() as client:
             await writer.append(1, b"0")
             delays = client.session.hedges.delays
@@ -87,8 +89,8 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
             told["before"] = rows_of(client)
             distances[2, READER] = SLOW
             told["slow"] = await follower.write(records)
-            told["after"] = rows_of(client)
             told["metrics"] = replace(client.read_metrics)
+            told["slow until"] = delays.of(shard_id(NodeId(2))).slow_until
             distances[2, READER] = 0
             await asyncio.sleep(5)
             told["again"] = await follower.write(200)
@@ -103,7 +105,8 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
     assert most < SLOW / 2e6
     assert quantile(told["slow"], share) <= most, (quantile(told["slow"], share), most)
     assert before.last_for_us == 0
-    assert [row.asked_shard for row in told["after"].values() if row.last_for_us] == [shard], told["after"]
+    assert told["slow until"] > 0
+    assert metrics.shards_left_to_the_end >= 1
     assert metrics.hedges_won > 0
     assert metrics.hedge_entries <= 0.05 * metrics.entries_received + ENTRIES_PER_HEDGE
     assert told["last"][shard].last_for_us == 0

@@ -61,6 +61,33 @@ class TestWhen:
         assert start.flags == StartFlags.SINGLE_COPY | StartFlags.HEDGE
         assert 0 < start.bytes_credit <= BYTES_PER_HEDGE
 
+    def test_nobody_is_asked_while_the_entry_may_be_of_a_shard_that_is_in_time(self) -> None:
+        h = Harness(4, first=e(1), hedged=True, settings=SETTINGS).begin()
+        h.gap(2, 1, e(1), released=e(1))
+        h.advance(T // 2)
+        h.gap(3, 1, e(1), released=e(1))
+        h.records(1, entry(1, 1, 2))
+        h.gap(2, e(2), e(2), released=e(2))
+        h.advance(T - 1)
+        assert not h.hedge_starts, "shard 0 is late, the others are not"
+        h.gap(1, e(2), e(2), released=e(2))
+        h.gap(3, e(2), e(2), released=e(2))
+        assert sorted(h.hedge_starts) == [1, 2, 3], "nobody else is left"
+        assert h.hedge_starts[1].first == e(2)
+
+    def test_distant_shards_do_not_count_while_a_near_one_is_late(self) -> None:
+        config = make_config(3)
+        places = ("us.d.c.r.p", "us.d.c.r.q", "eu.d.c.r.p")
+        nodes = {node: replace(each, location=Location.parse(places[node])) for node, each in config.nodes.items()}
+        config = replace(config, nodes=nodes)
+        at = Location.parse("us.d.c.r.p")
+        h = Harness(3, first=e(1), hedged=True, settings=SETTINGS, config=config, at=at).begin()
+        for _ in range(100):
+            h.delays.of(shard(2)).note_answer(100 * MILLISECOND)
+        h.gap(1, 1, e(1), released=e(1))
+        h.advance(T)
+        assert sorted(h.hedge_starts) == [1, 2]
+
     def test_nobody_is_asked_while_nothing_is_released(self) -> None:
         h = Harness(first=e(1), hedged=True, settings=SETTINGS).begin()
         h.advance(10 * T)
