@@ -25,6 +25,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
+from logdevice_py.core.principal import Permission
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -257,7 +258,7 @@ class Reader(ItemReader):
 
         Raises:
             LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM, INVALID_CLUSTER or PROTO: no node of the file serves
-                this client, TIMEDOUT: nothing came; the text says what is waited
+                this client, ACCESS: it may not read the log, TIMEDOUT: nothing came; the text says what is waited
                 for. The reader can be read from again.
         """
         count_argument("max_records", max_records)
@@ -284,6 +285,7 @@ class Reader(ItemReader):
         await self._look_up(timeout)
         self._open()
         stream = self._stream
+        stream.answers.refused = False  # it may be permitted meanwhile: shards are asked again and again
         while True:
             if stream.ready:
                 taken = take()
@@ -295,6 +297,8 @@ class Reader(ItemReader):
             elif self._closed or stream.state is ReadStreamState.STOPPED:
                 self._client.future().cancel()  # the client says why
                 raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
+            elif stream.answers.refused:
+                raise self._client.session.routes.refused(self.log, Permission.READ)
             elif (error := self._client.wrong_cluster()) is not None:
                 raise error
             elif not await self._wait(deadline):

@@ -41,6 +41,7 @@ from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerQueue
+from logdevice_py.core.principal import Permission
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -311,6 +312,8 @@ class ClientSession:
         def done(status: Status, missing: list[ShardId], at: Micros) -> None:
             if status is Status.OK:
                 keep(promise, None)
+            elif status is Status.ACCESS:
+                break_(promise, self.routes.refused(log, Permission.TRIM))
             else:
                 text = f"not trimmed at {', '.join(map(format_shard, missing))}: {request.explain(at)}"
                 break_(promise, LogDeviceError(status, text, retriable=True, maybe_applied=True))

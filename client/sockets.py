@@ -56,7 +56,14 @@ class SocketNetwork:
             config_version=machines.config.version,
             name=machines.name,
         )
-        self._transport = Transport(identity, self._driver, self._address_of, settings=self._settings, rng=machines.rng)
+        self._transport = Transport(
+            identity,
+            self._driver,
+            self._address_of,
+            settings=self._settings,
+            rng=machines.rng,
+            principals=machines.session.routes.principals,
+        )
         self._driver.attach(self._transport)
         self._driver.start()
 

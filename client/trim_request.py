@@ -56,7 +56,7 @@ class TrimRequest:
             lsn: everything up to here is trimmed.
             shards: all that may hold something.
             until: the deadline.
-            done: gets OK, PARTIAL (some answered) or FAILED (none did), and the shards that are missing.
+            done: gets OK, PARTIAL (some answered), ACCESS (the client may not trim) or FAILED (none did), and the shards that are missing.
             links: where messages go.
             timers: the client's.
             rng: for pauses.
@@ -121,6 +121,8 @@ class TrimRequest:
         done, self._done = self._done, _ignore
         missing = list(self._missing)
         status = Status.OK if not missing else Status.PARTIAL if len(missing) < self.total else Status.FAILED
+        if status is Status.FAILED and self._history.tells_of(Status.ACCESS):
+            status = Status.ACCESS
         done(status, missing, now)
 
 

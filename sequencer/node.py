@@ -262,12 +262,12 @@ class SequencerNode:
 
     # Messages
 
-    @handles(GuardedAppend, from_clients=True)
+    @handles(GuardedAppend)
     def on_guarded_append(self, peer: PeerId, append: GuardedAppend, now: Micros) -> None:
         """An append that depends on the end of its log."""
         self.on_append(peer, append, now)
 
-    @handles(Append, from_clients=True)
+    @handles(Append)
     def on_append(self, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         self.context.metrics.frames_received += 1
         sequencer = self.sequencers.get(append.log)
@@ -285,7 +285,7 @@ class SequencerNode:
             sequencer = found
         self._appends.on_append(sequencer, peer, append, now)
 
-    @handles(GetSeqState, from_clients=True)
+    @handles(GetSeqState)
     def on_get_seq_state(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
         """Somebody asks how far a log is."""
         if message.flags & SeqStateFlags.EXPLAIN:
@@ -305,6 +305,13 @@ class SequencerNode:
                 return
             sequencer = found
         self._seq_states.on_request(sequencer, peer, message, now)
+
+    def refuse(self, peer: PeerId, message: AnyAppend | GetSeqState, status: Status) -> None:
+        """Answer a message that its sender may not send."""
+        if isinstance(message, GetSeqState):
+            self._seq_states.refuse(peer, message, status)
+        else:
+            self.context.answers.refuse(peer, message.request_id, message.log, status, not_replicated=True)
 
     def _route(self, log: LogId, no_redirect: bool, reactivate_if_preempted: bool, now: Micros) -> Sequencer | Route:
         context = self.context

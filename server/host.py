@@ -31,6 +31,7 @@ from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport, bind
 from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.proof import Principals
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.cluster_file import ClusterFile, read_cluster_file
@@ -195,6 +196,7 @@ class NodeHost:
             raise LogDeviceError(Status.FAILED, "no shard of the node can serve")
         rng = random.Random(secrets.randbits(64))
         outbox, timers = Outbox(), TimerQueue()
+        principals = Principals()
         self.node = Node(
             self.node_id,
             self.instance,
@@ -205,6 +207,7 @@ class NodeHost:
             timers=timers,
             rng=rng,
             wall=wall_us,
+            principals=principals,
         )
         self.config = self.node.config
         self.driver = Driver(
@@ -232,6 +235,8 @@ class NodeHost:
             self._address_of,
             settings=settings.runtime,
             rng=rng,
+            security=settings.security,
+            principals=principals,
         )
         self.driver.attach(self.transport)
         await self.transport.listen_on(self._sock)

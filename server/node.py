@@ -18,18 +18,21 @@ from logdevice_py.core.declare import counter
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
-from logdevice_py.protocol.declare import CODEC_OF
+from logdevice_py.protocol.declare import CODEC_OF, Needs
 from logdevice_py.protocol.requests import Requests, ids_of_run
-from logdevice_py.protocol.routing import Handler, check_routes, declared, handlers_of, handles, merge
+from logdevice_py.protocol.routing import Handler, check_routes, handlers_of, handles, merge
+from logdevice_py.shell.proof import Principals
 from sequencer.context import WallClock
 from sequencer.node import SequencerNode
 from sequencer.recovery.node_recoveries import NodeRecoveries
 from server.event_log.node_event_log import NodeRebuilding
 from server.log_tree.node_log_tree import NodeLogTree
 from server.node_settings import NodeSettings
+from server.permissions import FROM_CLIENTS, may, refusal
 from storage_node.log_store.interface import Completion, Contents, DamageFound, Written
 from storage_node.node import SHARD_HANDLERS, StorageNode
 
@@ -67,6 +70,9 @@ class NodeMetrics:
     misdirected: int = counter(
         "Messages dropped because their sender may not send them, or no role here takes them.", unit="messages"
     )
+    access_refused: int = counter(
+        "Messages of clients refused because their principal has no permission for what they ask.", unit="messages"
+    )
 
 
 class Node:
@@ -84,11 +90,13 @@ class Node:
         timers: TimerQueue,
         rng: Rng,
         wall: WallClock,
+        principals: Principals | None = None,
     ) -> None:
         """
         Args:
             contents: what the shards that serve hold.
             wall: the node's wall clock.
+            principals: who its clients are, where permissions are looked at; None: all are anonymous.
         """
         generations = {each.marker.shard: each.marker.generation for each in contents}
         view = LogTreeView()
@@ -176,6 +184,10 @@ class Node:
         self._sessions = [follower.session for follower in self._followers]
         """That read and append as clients do; ids of requests and streams are those of the process, so each knows its own answers."""
         self._clients: set[PeerId] = set()
+        self._principals = Principals() if principals is None else principals
+        self._checks_permissions = settings.security.permissions
+        self._unchecked = frozenset[type[Any]]() if self._checks_permissions else FROM_CLIENTS
+        """What clients may send without being asked for permissions."""
         self._seen_version = self.gossip.version
         self._routes = self._make_routes()
 
@@ -199,10 +211,35 @@ class Node:
         """Hand a message to the role that it is for."""
         kind = type(message)
         route = self._routes.get(kind)
-        if route is None or (peer < 0 and kind not in _FROM_CLIENTS):
+        if route is None or (peer < 0 and kind not in self._unchecked and not self._admits(peer, message)):
             self.metrics.misdirected += 1
             return
         route(peer, message, now)
+
+    def _admits(self, peer: PeerId, message: Any) -> bool:
+        """Whether a client may send a message. A refusal is answered before any work is done."""
+        if type(message) not in FROM_CLIENTS:
+            return False
+        status = self._refusal(peer, message)
+        if status is Status.OK:
+            return True
+        self.metrics.access_refused += status is Status.ACCESS
+        if isinstance(message, m.Append | m.GuardedAppend | m.GetSeqState):
+            if self.sequencer is not None:
+                self.sequencer.refuse(peer, message, status)
+        elif self.storage is not None:
+            self.storage.refuse(peer, message, status)
+        return False
+
+    def _refusal(self, peer: PeerId, message: Any) -> Status:
+        return refusal(self._principals.of(peer), message, self.config) if self._checks_permissions else Status.OK
+
+    def _end_refused_streams(self) -> None:
+        """Permissions may be others: read streams end whose readers may not read any more."""
+        if self._checks_permissions and self.storage is not None:
+            self.storage.end_streams(
+                lambda peer, log: not is_client(peer) or may(self._principals.of(peer), Needs.READ, log, self.config)
+            )
 
     @handles(m.Gossip)
     def on_gossip(self, peer: PeerId, message: m.Gossip, now: Micros) -> None:
@@ -282,6 +319,7 @@ class Node:
         for follower in self._followers:
             follower.on_config(config, now)
         self._give_config(now)
+        self._end_refused_streams()
         self._tell_clients()
 
     def _give_config(self, now: Micros) -> None:
@@ -295,6 +333,7 @@ class Node:
             self.sequencer.on_logs_changed(None if change.everything else change.logs, now)
         if self.storage is not None:
             self.storage.on_logs_changed()
+        self._end_refused_streams()
 
     def _tell_shard_status(self) -> None:
         if self.rebuilding is not None and self._clients:
@@ -330,7 +369,5 @@ class Node:
 
 
 _HANDLERS: Final = (Node, Requests, SequencerNode, NodeRecoveries, *SHARD_HANDLERS)
-_FROM_CLIENTS: Final = frozenset(kind for kind, method in declared(*_HANDLERS).items() if method.from_clients)
-"""What a client may send; anything else from one is dropped and counted."""
 # HELLO and ACK belong to the connection; SHUTDOWN announces that it ends, which its end tells as well.
 check_routes(CODEC_OF, _HANDLERS, (ClientSession, OpenStreams, Requests), elsewhere=(m.Hello, m.Ack, m.Shutdown))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.log_tree.settings import LogTreeSettings
+from logdevice_py.config.security import SecuritySettings, parse_security
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.settings import RebuildingSettings
@@ -32,6 +33,7 @@ class NodeSettings:
     log_tree: LogTreeSettings
     placement: PlacementSettings
     runtime: RuntimeSettings
+    security: SecuritySettings
 
     @classmethod
     def of(cls, sections: Mapping[str, Mapping[str, Any]]) -> NodeSettings:
@@ -62,4 +64,5 @@ class NodeSettings:
             log_tree=parse("log_tree", LogTreeSettings),
             placement=parse("placement", PlacementSettings),
             runtime=parse("runtime", RuntimeSettings),
+            security=parse_security(sections),
         )

@@ -20,6 +20,7 @@ from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
     CheckSeal,
     DataSize,
+    Digest,
     FindKey,
     GetEpochRecoveryMetadata,
     ListEpochs,
@@ -28,11 +29,12 @@ from logdevice_py.protocol.messages import (
     Store,
     Trim,
     Trimmed,
+    Window,
 )
 from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import Handler, handlers_of, handles
 from storage_node.epochs.clean import CleanHandler
-from storage_node.epochs.digest import DigestHandler
+from storage_node.epochs.digest import DigestHandler, digest_refusal
 from storage_node.epochs.purge import (
     HistoryReader,
     HistoryResult,
@@ -433,26 +435,38 @@ class StorageNode:
         """Answer a request for a shard that is not here, where the asker would wait for long otherwise."""
         if type(message) is Store:
             self._out.send(peer, store_answer(message, Status.NOTSTORAGE, EPOCH_INVALID, NO_NODE))
-        elif type(message) is Start:
+        elif type(message) not in (Digest, Window):
+            self.refuse(peer, message, Status.NOTSTORAGE)
+
+    def end_streams(self, may_read: Callable[[PeerId, LogId], bool]) -> None:
+        """End the read streams of those who may not read their logs (any more)."""
+        for machines in self.shards.values():
+            machines.catchup.end_refused(may_read)
+
+    def refuse(self, peer: PeerId, message: Any, status: Status) -> None:
+        """Answer a request of a client with a status other than OK. One that opened a stream ends it."""
+        if type(message) in (Start, Window):
             self._out.send(
                 peer,
                 Started(
                     log=message.log,
                     stream=message.stream,
                     shard=message.shard,
-                    status=Status.NOTSTORAGE,
+                    status=status,
                     filter_version=message.filter_version,
                     last_released=LSN_INVALID,
                 ),
             )
         elif type(message) is FindKey:
-            self._out.send(peer, find_answer(message, Status.NOTSTORAGE))
+            self._out.send(peer, find_answer(message, status))
         elif type(message) is DataSize:
-            self._out.send(peer, size_answer(message, Status.NOTSTORAGE))
+            self._out.send(peer, size_answer(message, status))
         elif type(message) is ListEpochs:
-            self._out.send(peer, epochs_answer(message, Status.NOTSTORAGE))
+            self._out.send(peer, epochs_answer(message, status))
         elif type(message) is Trim:
             self._out.send(
                 peer,
-                Trimmed(request_id=message.request_id, log=message.log, shard=message.shard, status=Status.NOTSTORAGE),
+                Trimmed(request_id=message.request_id, log=message.log, shard=message.shard, status=status),
             )
+        elif type(message) is Digest:
+            self._out.send(peer, digest_refusal(message, status))

@@ -35,6 +35,7 @@ from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, Lsn, epoch_of
 from logdevice_py.core.machine import Rng, Timer, TimerQueue, backoff
+from logdevice_py.core.principal import Permission
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import (
@@ -351,6 +352,9 @@ class AppendRequests:
             self._inquiries.ask(message.log, frame.node, now)
             self._routes.forget(message.log, frame.node)
             self._hold(frame, now)
+        elif answer.status is Status.ACCESS:
+            refused = self._routes.refused(message.log, Permission.APPEND)
+            self._fail(frame, refused.status, maybe_applied=False, detail=refused.detail)
         else:
             self._fail(frame, answer.status, maybe_applied=False)
         return True

@@ -5,13 +5,16 @@ from __future__ import annotations
 from client.known_cluster import KnownCluster
 from client.links import Links
 from client.metrics import ClientMetrics
+from client.refused_access import access_text
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, data_log_of
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.status import Status
+from logdevice_py.core.principal import Permission
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.protocol.messages import AppendFlags
+from logdevice_py.shell.proof import Principals
 
 
 class _KnownLog:
@@ -29,12 +32,14 @@ class _KnownLog:
 class Routes:
     """Where each log's sequencer is, as far as the client knows; and the highest epoch of each log that it heard of."""
 
-    __slots__ = ("_known", "config", "metrics", "view")
+    __slots__ = ("_known", "config", "metrics", "principals", "view")
 
     def __init__(self, config: ClusterConfig, view: KnownCluster, metrics: ClientMetrics) -> None:
         self.config = config
         self.view = view
         self.metrics = metrics
+        self.principals = Principals()
+        """Whom nodes take this client for."""
         self._known: dict[LogId, _KnownLog] = {}
 
     def _log(self, log: LogId) -> _KnownLog:
@@ -42,6 +47,10 @@ class Routes:
         if known is None:
             known = self._known[log] = _KnownLog()
         return known
+
+    def refused(self, log: LogId, permission: Permission | None) -> LogDeviceError:
+        """What a refusal with ACCESS means. permission: that is lacking; None: any would do."""
+        return LogDeviceError(Status.ACCESS, access_text(self.principals, self.config, log, permission))
 
     def epoch(self, log: LogId) -> Epoch:
         """The highest epoch of the log heard of; 0 if none."""

@@ -129,6 +129,8 @@ class SeqStateRequest:
                 self._pause(Status.NOSEQUENCER, now)
             else:
                 self._ask(node, now)
+        elif answer.status is Status.ACCESS:
+            self._fail(answer.status, routes.refused(self.log, None).detail, now)
         elif answer.status in _FINAL:
             self._fail(answer.status, TRAITS[answer.status].meaning, now)
         else:

@@ -124,6 +124,11 @@ class FindRequest:
         trimmed = max((answer.trim_point for answer in answers.values()), default=LSN_INVALID)
         return enough(self._parts, answers, max(trimmed, self._first - 1))
 
+    @property
+    def is_refused(self) -> bool:
+        """The client may not ask."""
+        return self._survey is not None and self._survey.is_refused
+
     def explain(self, now: Micros) -> str:
         """Why it is not known."""
         return "" if self._survey is None else self._survey.explain(now)

@@ -96,6 +96,10 @@ def _tell(
     promise: Promise, found: FoundPlace | KnownEpochs | int | list[ShardId], request: AnyRequest, now: Micros
 ) -> None:
     if isinstance(found, list):
+        if request.is_refused:
+            text = f"the principal of this client has no permission read: {request.explain(now)}"
+            break_(promise, LogDeviceError(Status.ACCESS, text))
+            return
         text = f"too few shards answered: {request.explain(now)}"
         break_(promise, LogDeviceError(Status.PARTIAL, text, retriable=True, maybe_applied=False))
     else:

@@ -229,6 +229,11 @@ class ShardSurvey:
         """Shards of which there is no answer."""
         return [shard for shard in self._requests if shard not in self._answers]
 
+    @property
+    def is_refused(self) -> bool:
+        """A shard said that the client may not ask."""
+        return self._history.tells_of(Status.ACCESS)
+
     def explain(self, now: Micros) -> str:
         """Why there are not enough answers."""
         awaited = name_awaited(self.silent, self._context.links)
@@ -267,6 +272,11 @@ class SurveyRequest:
     def start(self, now: Micros) -> None:
         """Ask."""
         self._survey.start(now)
+
+    @property
+    def is_refused(self) -> bool:
+        """The client may not ask."""
+        return self._survey.is_refused
 
     def explain(self, now: Micros) -> str:
         """Why it is not known."""

@@ -173,6 +173,7 @@ class ReadStream:
             self._fail_over,
             metrics,
             self._mark,
+            on_ready,
             self._hedging,
         )
         """Takes what shards send."""

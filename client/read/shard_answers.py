@@ -32,9 +32,11 @@ class ShardAnswers:
         "_mark",
         "_metrics",
         "_missing",
+        "_on_refused",
         "_position",
         "_read_set",
         "listens",
+        "refused",
     )
 
     def __init__(
@@ -48,12 +50,16 @@ class ShardAnswers:
         fail_over: FailOver,
         metrics: ReadMetrics,
         mark: Callable[[], None],
+        on_refused: Callable[[], None],
         hedging: Hedging | None = None,
     ) -> None:
         """
         Args:
             mark: called when something may have become deliverable.
+            on_refused: called when a node says that this client may not read the log.
         """
+        self.refused = False
+        """The last node that said something of it does not let this client read the log."""
         self.listens = False
         """The stream reads; whatever comes while it does not is dropped."""
         self._position = position
@@ -65,6 +71,7 @@ class ShardAnswers:
         self._fail_over = fail_over
         self._metrics = metrics
         self._mark = mark
+        self._on_refused = on_refused
         self._hedging = hedging
 
     def _sender(self, message: Started | Records | ShardGap) -> Sender | None:
@@ -81,7 +88,7 @@ class ShardAnswers:
         if message.status is Status.OK:
             sender.cancel_timer()
             sender.status = SenderStatus.READING
-            sender.lost = False
+            sender.lost = self.refused = False
             if self._hedging is not None:
                 self._hedging.note_round_trip(sender, now)
             if not self._read_set.note_started(message, now):
@@ -93,6 +100,9 @@ class ShardAnswers:
             self._interval.write_off()
             self._fail_over.failed(sender)
         self._interval.note_lost(sender)
+        if message.status is Status.ACCESS:
+            self.refused = True
+            self._on_refused()
 
     def on_records(self, message: Records, now: Micros) -> None:
         """A shard sent entries."""

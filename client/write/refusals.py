@@ -13,6 +13,7 @@ _NOT_REPLICATED: Final = int(AppendedFlags.NOT_REPLICATED)
 
 FATAL = frozenset(
     {
+        Status.ACCESS,
         Status.TOOBIG,
         Status.BADPAYLOAD,
         Status.NOTFOUND,

@@ -35,6 +35,7 @@ from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
 from logdevice_py.core.machine import Rng, Timer, backoff
+from logdevice_py.core.principal import Permission
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import (
@@ -193,6 +194,8 @@ class WriteStream:
             self._reason_epoch = epoch_of(answer.lsn)
         if certain and status in GUARD_REFUSALS:
             self._outcomes.fail(frame, guard_error(frame.guard, answer))
+        elif certain and status is Status.ACCESS:
+            self._outcomes.fail(frame, self._context.routes.refused(self.log, Permission.APPEND))
         elif certain and status in FATAL:
             self._outcomes.fail(frame, LogDeviceError(status, maybe_applied=False))
         elif certain and status is Status.WRITE_STREAM_BROKEN and answer.flags & _NUMBER_TAKEN:

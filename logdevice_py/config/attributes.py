@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logdevice_py.config.location import NOWHERE, Location
+from logdevice_py.config.permits import NO_PERMITS, Permits, parse_permits
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.declare import parse_setting, render_value, setting
@@ -112,6 +113,12 @@ class LogAttributes:
     sequencer_affinity: Location = setting(  # noqa: RUF009
         NOWHERE, unit="text", doc="Where the log is sequenced if any node there can; empty is anywhere."
     )
+    permit: Permits = setting(  # noqa: RUF009
+        NO_PERMITS,
+        unit="text",
+        doc='Who may do what, like ["append:svc-clicks", "read:group/bi"], where permissions are on: append, read, trim or admin (all of these). '
+        "Grants to anonymous hold for everybody. One that is set replaces the one above it.",
+    )
 
     @property
     def rolls(self) -> bool:
@@ -136,6 +143,11 @@ def attribute_key(name: str) -> str | None:
 def parse_attribute(key: str, raw: Any) -> tuple[str, Any]:
     """Field name and value of an attribute as written in the cluster file; ValueError begins with the key."""
     field = ATTRIBUTES[key]
+    if key == "permit":
+        try:
+            return key, parse_permits(raw)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
     if key == "replicate" or key == "sequencer_affinity":
         if not isinstance(raw, str):
             raise ValueError(f"{key}: write a string")
@@ -157,7 +169,7 @@ def render_attribute(name: str, value: Any) -> tuple[str, str | int | bool]:
     """The key and the TOML value of the attribute with field name `name`; `parse_attribute` reads them back."""
     if name == "replication":
         return "replicate", str(value)
-    if name == "sequencer_affinity":
+    if name in ("sequencer_affinity", "permit"):
         return name, str(value)
     if name in _CHOICES:
         return name, value.name.lower()

@@ -38,6 +38,7 @@ SETTINGS_SECTIONS: Final = (
     "rebuilding",
     "log_tree",
     "placement",
+    "security",
 )
 """Sections of ``[settings]``; the package that owns one declares and parses its settings."""
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol, TypeVar, dataclass_transform
 
@@ -19,6 +20,7 @@ import msgpack
 
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, LSN_MAX, Epoch, Esn, Lsn
+from logdevice_py.core.principal import Permission
 from logdevice_py.core.status import ProtocolError, Status
 from logdevice_py.core.units import Timestamp
 
@@ -34,6 +36,18 @@ _LATER_FIELDS_SIZE: Final = 4096
 """Bytes that fields may take which a later version adds to a message."""
 _LATER_FIELDS: Final = 64
 """How many fields a later version may add, and how long an array in them may be where no array was before."""
+
+
+class Needs(enum.Enum):
+    """What its sender has to be permitted before a message is obeyed, where permissions are on."""
+
+    NOTHING = None  # anybody may send it
+    NODE = "node"  # who proves to be a node of the cluster; a client never may, whether permissions are on or not
+    ANY = "any"  # any permission for the log
+    APPEND = Permission.APPEND
+    READ = Permission.READ
+    TRIM = Permission.TRIM
+    ADMIN = Permission.ADMIN
 
 
 class FieldKind(Protocol):
@@ -353,6 +367,10 @@ class MessageCodec:
     """A message from the unpacked array and the raw payload; ProtocolError when they do not fit the declaration."""
     since: int
     """The version of the protocol that it came with."""
+    needs: Needs
+    """What its sender has to be permitted."""
+    logs_of: Callable[[Any], Iterable[LogId]]
+    """The logs for which that is asked."""
 
 
 LEFT_OUT: Final = {"left out": True}
@@ -363,17 +381,18 @@ CODEC_OF: Final[dict[type[Any], MessageCodec]] = {}
 
 
 @dataclass_transform(kw_only_default=True)
-def message(number: enum.IntEnum, *, since: int = 1) -> Callable[[type[T]], type[T]]:
+def message(number: enum.IntEnum, *, needs: Needs, since: int = 1) -> Callable[[type[T]], type[T]]:
     """Declare a wire message: the annotations are its layout.
 
     Args:
+        needs: what its sender has to be permitted. There is no default: who declares a message thinks of it.
         since: the version of the protocol that it comes with. Peers that speak only earlier ones do not get it.
     """
 
     def wrap(cls: type[T]) -> type[T]:
         made = dataclass(slots=True, kw_only=True)(cls)
         assert int(number) not in CODECS, number
-        codec = _codec(int(number), made, since)
+        codec = _codec(int(number), made, since, needs)
         CODECS[int(number)] = codec
         CODEC_OF[made] = codec
         return made
@@ -381,7 +400,7 @@ def message(number: enum.IntEnum, *, since: int = 1) -> Callable[[type[T]], type
     return wrap
 
 
-def _codec(number: int, cls: type[Any], since: int) -> MessageCodec:
+def _codec(number: int, cls: type[Any], since: int, needs: Needs) -> MessageCodec:
     hints = typing.get_type_hints(cls, include_extras=True)
     kinds = [(field.name, hints[field.name].__metadata__[0]) for field in dataclasses.fields(cls)]
     payload = next((name for name, kind in kinds if isinstance(kind, PayloadKind)), None)
@@ -399,7 +418,23 @@ def _codec(number: int, cls: type[Any], since: int) -> MessageCodec:
         _packer(cls, wire),
         _unpacker(cls, wire, payload, required),
         since,
+        needs,
+        _logs_getter(cls, wire, needs),
     )
+
+
+def _logs_getter(cls: type[Any], wire: list[tuple[str, FieldKind]], needs: Needs) -> Callable[[Any], Iterable[LogId]]:
+    """Tells the logs that a message names. TypeError: it names none, and needs a permission for some."""
+    if needs in (Needs.NOTHING, Needs.NODE):
+        return lambda message: ()
+    for name, kind in wire:
+        if name == "log":
+            return lambda message: (message.log,)
+        row = kind.element if isinstance(kind, ListKind) else None
+        if isinstance(row, TupleKind) and any(place == "log" for place, _ in row.places):
+            rows = operator.attrgetter(name)
+            return lambda message: (each.log for each in rows(message))
+    raise TypeError(f"{cls.__name__} needs a permission and names no log")
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

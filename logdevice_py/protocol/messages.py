@@ -6,6 +6,7 @@ Names are LogDevice's: verb and participle for request and answer. Conventions:
   - A message for a shard names it; it goes to the shard's node. Answers name the shard that answers.
   - `generation` in a request is the one that the epoch's metadata lists for the shard (0: any). A shard of another generation answers
     REBUILDING: it does not have what the epoch stored and must not be counted.
+  - `needs` tells what a peer has to be permitted to send the message, of each log that it names.
   - Messages that may carry many logs hold lists; a sender splits them so that fields stay below 64 KiB (`LOGS_PER_FRAME`).
 """
 
@@ -39,6 +40,7 @@ from logdevice_py.protocol.declare import (
     Instance,
     Log,
     LsnField,
+    Needs,
     Node,
     Payload,
     Shard,
@@ -118,7 +120,7 @@ class MessageType(enum.IntEnum):
     SHARD_STATUS = 192
 
 
-@message(MessageType.HELLO)
+@message(MessageType.HELLO, needs=Needs.NOTHING)
 class Hello:
     """First frame of a connection, from the side that dialled, which sends nothing more before the answer. Answer: ACK."""
 
@@ -131,11 +133,13 @@ class Hello:
     destination: Node  # whom it means to reach; -1: any
     config_version: U64  # version of the dialler's cluster file
     name: Text  # of a client, for logs
+    token: Text = ""  # of a client: a signed token that says which principal it is; over TLS only
 
 
-@message(MessageType.ACK)
+@message(MessageType.ACK, needs=Needs.NODE)
 class Ack:
-    """Answer to HELLO. Anything but OK closes the connection: PROTO (no common version), INVALID_CLUSTER, NOTINCONFIG (not that node)."""
+    """Answer to HELLO. Anything but OK closes the connection: PROTO (no common version), INVALID_CLUSTER, NOTINCONFIG (not that node), ACCESS (it
+    does not prove what it says, or speaks clear text where that is not taken)."""
 
     status: StatusField
     protocol: U16  # OK: the version that both speak from here on
@@ -144,6 +148,7 @@ class Ack:
     instance: Instance
     config_version: U64
     detail: Text
+    principal: Text = ""  # to a client: whom it is taken for
 
 
 class AppendFlags(enum.IntFlag):
@@ -163,7 +168,7 @@ class AppendFlags(enum.IntFlag):
     ATOMIC = 256  # with BATCH: one entry holds all records, also where each should have an LSN of its own
 
 
-@message(MessageType.APPEND)
+@message(MessageType.APPEND, needs=Needs.APPEND)
 class Append:
     """Give the payload a position and replicate it. Answer: APPENDED."""
 
@@ -200,7 +205,7 @@ OFFSET_UNKNOWN: Final = 0xFFFFFFFF
 """Batch offset of a record of which only the LSN is known."""
 
 
-@message(MessageType.GUARDED_APPEND, since=2)
+@message(MessageType.GUARDED_APPEND, needs=Needs.APPEND, since=2)
 class GuardedAppend:
     """APPEND if the end of the log is as the guards say. Answer: APPENDED; CONFLICT, FENCED, ENDED, TRANSACTION_ID_TOO_LOW when it is not, DATALOSS
     when that cannot be known any more. A frame without records makes an entry that only the guards are about (RAISE, END)."""
@@ -247,7 +252,7 @@ class SplitRun(NamedTuple):
 SPLIT_RUNS_MAX: Final = 4096
 
 
-@message(MessageType.APPENDED)
+@message(MessageType.APPENDED, needs=Needs.NODE)
 class Appended:
     """Answer to APPEND. lsn is the position when OK; with other statuses the position that the append may have got, 0 if none;
     with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer; with CONFLICT and ENDED the last record; with NUMBER_TAKEN where the other content is, ``epoch:0`` if that is not known. The frame's records share the LSN, with batch offsets that follow each
@@ -278,7 +283,7 @@ class StoreFlags(enum.IntFlag):
     SYNC = 4  # answer after a sync whatever the log's durability
 
 
-@message(MessageType.STORE)
+@message(MessageType.STORE, needs=Needs.NODE)
 class Store:
     """Keep a copy of an entry. Answer: STORED, or MUTATED for recovery."""
 
@@ -306,7 +311,7 @@ class StoredFlags(enum.IntFlag):
     AWAITED = 8  # a reader at this shard waits for the entry: its RELEASE is urgent
 
 
-@message(MessageType.STORED)
+@message(MessageType.STORED, needs=Needs.NODE)
 class Stored:
     """Answer to STORE. OK (durable as the log or the STORE asks), PREEMPTED (sealed; by whom), DISABLED, NOSPC, OVERLOADED, REBUILDING (other
     generation), NOTSTORAGE, BADPAYLOAD (checksum), SHUTDOWN, FAILED (disk)."""
@@ -321,7 +326,7 @@ class Stored:
     seal_node: Node  # PREEMPTED: who sealed
 
 
-@message(MessageType.MUTATED)
+@message(MessageType.MUTATED, needs=Needs.NODE)
 class Mutated:
     """Answer to a STORE of recovery. Statuses as STORED."""
 
@@ -335,7 +340,7 @@ class Mutated:
     seal_node: Node
 
 
-@message(MessageType.RELEASE)
+@message(MessageType.RELEASE, needs=Needs.NODE)
 class Release:
     """Everything up to lsn may be read, all earlier epochs included. No answer; repeated until the connection took it."""
 
@@ -354,7 +359,7 @@ class SealLog(NamedTuple):
     ]  # as the metadata lists for this shard: from which epoch on which generation
 
 
-@message(MessageType.SEAL)
+@message(MessageType.SEAL, needs=Needs.NODE)
 class Seal:
     """Refuse STOREs of every epoch <= seal epoch from then on. Answer: SEALED."""
 
@@ -390,7 +395,7 @@ class SealedLog(NamedTuple):
     # those in (last clean epoch, seal epoch]; one that is left out holds nothing here, unless the list is full and ends before it
 
 
-@message(MessageType.SEALED)
+@message(MessageType.SEALED, needs=Needs.NODE)
 class Sealed:
     """Answer to SEAL."""
 
@@ -409,7 +414,7 @@ class DigestRange(NamedTuple):
     generation: GenerationField
 
 
-@message(MessageType.DIGEST)
+@message(MessageType.DIGEST, needs=Needs.READ)
 class Digest:
     """What is stored in ranges of LSNs, released or not? Answer: DIGESTED, which may cover a part; the asker asks on from there.
 
@@ -438,7 +443,7 @@ class LogEntry(NamedTuple):
     length: U32  # of its image
 
 
-@message(MessageType.DIGESTED)
+@message(MessageType.DIGESTED, needs=Needs.NODE)
 class Digested:
     """Answer to DIGEST. The images follow each other in the payload. Each is the copy of highest rank, an AMEND merged with its body; an empty one stands for an entry that
     the shard holds and cannot read."""
@@ -463,7 +468,7 @@ class CleanLog(NamedTuple):
     summary: Extension = b""  # an encoded `EpochSummary`; empty: its entries are not counted
 
 
-@message(MessageType.CLEAN)
+@message(MessageType.CLEAN, needs=Needs.NODE)
 class Clean:
     """The epoch is recovered: what the shard holds of it is final. Answer: CLEANED."""
 
@@ -484,7 +489,7 @@ class CleanedLog(NamedTuple):
     seal_node: Node  # who set it
 
 
-@message(MessageType.CLEANED)
+@message(MessageType.CLEANED, needs=Needs.NODE)
 class Cleaned:
     """Answer to CLEAN."""
 
@@ -493,7 +498,7 @@ class Cleaned:
     logs: Annotated[list[CleanedLog], list_of(row_of(CleanedLog), 4096)]
 
 
-@message(MessageType.GET_EPOCH_RECOVERY_METADATA)
+@message(MessageType.GET_EPOCH_RECOVERY_METADATA, needs=Needs.NODE)
 class GetEpochRecoveryMetadata:
     """A shard that missed recoveries asks a peer how epochs ended. Answer: EPOCH_RECOVERY_METADATA."""
 
@@ -518,7 +523,7 @@ class EpochEnd(NamedTuple):
     summary: Extension = b""  # as in CLEAN
 
 
-@message(MessageType.EPOCH_RECOVERY_METADATA)
+@message(MessageType.EPOCH_RECOVERY_METADATA, needs=Needs.NODE)
 class EpochRecoveryMetadata:
     """Answer to GET_EPOCH_RECOVERY_METADATA."""
 
@@ -542,7 +547,7 @@ class SeqStateFlags(enum.IntFlag):
     EXPLAIN = 32  # answer AGAIN at once, with what is waited for here; nothing is activated
 
 
-@message(MessageType.GET_SEQ_STATE)
+@message(MessageType.GET_SEQ_STATE, needs=Needs.ANY)
 class GetSeqState:
     """Ask a log's sequencer how far it is; activates it when it is not. Answer: SEQ_STATE."""
 
@@ -566,7 +571,7 @@ class SeqStateWait(NamedTuple):
 SEQ_STATE_WAITS_MAX: Final = 8
 
 
-@message(MessageType.SEQ_STATE)
+@message(MessageType.SEQ_STATE, needs=Needs.NODE)
 class SeqState:
     """Answer to GET_SEQ_STATE: OK, AGAIN, REDIRECTED, PREEMPTED, NOSEQUENCER, NOTREADY, NOTFOUND, ISOLATED, SHUTDOWN."""
 
@@ -596,7 +601,7 @@ class StartFlags(enum.IntFlag):
     HEDGE = 4  # a shard is slow, and others are asked for what it should have sent; a hint for tables and counters
 
 
-@message(MessageType.START)
+@message(MessageType.START, needs=Needs.READ)
 class Start:
     """Open a read stream, or rewind it when filter_version is higher than that of an open one. Answer: STARTED, then RECORDS and GAP."""
 
@@ -617,7 +622,7 @@ class Start:
     )  # with SINGLE_COPY: members of a copyset count by their tiers, then by their places in it; others come last; empty: by their places
 
 
-@message(MessageType.STARTED)
+@message(MessageType.STARTED, needs=Needs.NODE)
 class Started:
     """Answer to START: OK, NOTSTORAGE, REBUILDING (other generation), AGAIN, FAILED, NOTFOUND, SHUTDOWN."""
 
@@ -632,7 +637,7 @@ class Started:
     )  # the order of START holds; versions that do not know it never say so
 
 
-@message(MessageType.RECORDS)
+@message(MessageType.RECORDS, needs=Needs.NODE)
 class Records:
     """Entries of a read stream in LSN order; the images follow each other in the payload."""
 
@@ -653,7 +658,7 @@ class GapReason(enum.IntEnum):
     UNDER_REPLICATED = 3  # the shard may have lost entries in this range
 
 
-@message(MessageType.GAP)
+@message(MessageType.GAP, needs=Needs.NODE)
 class ShardGap:
     """How far a shard has looked: it sends nothing in [first, last]."""
 
@@ -667,7 +672,7 @@ class ShardGap:
     last_released: LsnField = LSN_INVALID  # at the shard: how far there is something to read, whatever the window is
 
 
-@message(MessageType.WINDOW)
+@message(MessageType.WINDOW, needs=Needs.READ)
 class Window:
     """Send on: entries up to high, and bytes_credit bytes of images since START. Neither ever shrinks within a filter version."""
 
@@ -679,7 +684,7 @@ class Window:
     bytes_credit: U64
 
 
-@message(MessageType.STOP)
+@message(MessageType.STOP, needs=Needs.NOTHING)
 class Stop:
     """Close a read stream."""
 
@@ -698,7 +703,7 @@ class GossipNode(NamedTuple):
     generations: Annotated[list[Generation], list_of(U32K, 128)]  # of its shards
 
 
-@message(MessageType.GOSSIP)
+@message(MessageType.GOSSIP, needs=Needs.NODE)
 class Gossip:
     """What a node knows of all nodes. Sent every gossip interval; no answer."""
 
@@ -726,7 +731,7 @@ class ClusterNode(NamedTuple):
     instance: Instance
 
 
-@message(MessageType.CLUSTER_STATE)
+@message(MessageType.CLUSTER_STATE, needs=Needs.NODE)
 class ClusterState:
     """Pushed to every client after ACK and on each change."""
 
@@ -735,7 +740,7 @@ class ClusterState:
     nodes: Annotated[list[ClusterNode], list_of(row_of(ClusterNode), 4096)]
 
 
-@message(MessageType.TRIM)
+@message(MessageType.TRIM, needs=Needs.TRIM)
 class Trim:
     """Trim everything up to lsn. Answer: TRIMMED after it is durable."""
 
@@ -745,7 +750,7 @@ class Trim:
     lsn: LsnField
 
 
-@message(MessageType.TRIMMED)
+@message(MessageType.TRIMMED, needs=Needs.NODE)
 class Trimmed:
     """Answer to TRIM."""
 
@@ -755,7 +760,7 @@ class Trimmed:
     status: StatusField
 
 
-@message(MessageType.CHECK_SEAL)
+@message(MessageType.CHECK_SEAL, needs=Needs.NODE)
 class CheckSeal:
     """Has anyone sealed these logs at this shard? Answer: SEAL_CHECKED."""
 
@@ -772,7 +777,7 @@ class CheckedLog(NamedTuple):
     seal_node: Node  # who set it
 
 
-@message(MessageType.SEAL_CHECKED)
+@message(MessageType.SEAL_CHECKED, needs=Needs.NODE)
 class SealChecked:
     """Answer to CHECK_SEAL."""
 
@@ -789,7 +794,7 @@ class FindFlags(enum.IntFlag):
     APPROXIMATE = 2  # what the bounds of partitions tell is enough; of timestamps only
 
 
-@message(MessageType.FIND_KEY)
+@message(MessageType.FIND_KEY, needs=Needs.READ)
 class FindKey:
     """Where in [first, last] do the shard's records of a log reach a timestamp or a key? Answer: KEY_FOUND."""
 
@@ -803,7 +808,7 @@ class FindKey:
     key: Blob16
 
 
-@message(MessageType.KEY_FOUND)
+@message(MessageType.KEY_FOUND, needs=Needs.NODE)
 class KeyFound:
     """Answer to FIND_KEY: OK, AGAIN, OVERLOADED, FAILED (something there is damaged), NOTSTORAGE, SHUTDOWN. What it says of LSNs above `through`,
     and of those that another generation or a lossy epoch covers, is not all that was stored."""
@@ -824,7 +829,7 @@ class KeyFound:
     lossy_last: EpochField
 
 
-@message(MessageType.DATA_SIZE)
+@message(MessageType.DATA_SIZE, needs=Needs.READ)
 class DataSize:
     """How much does the shard hold of a log, in records of [first, last] (timestamps)? Answer: DATA_SIZED."""
 
@@ -835,7 +840,7 @@ class DataSize:
     last: Stamp
 
 
-@message(MessageType.DATA_SIZED)
+@message(MessageType.DATA_SIZED, needs=Needs.NODE)
 class DataSized:
     """Answer to DATA_SIZE: OK, OVERLOADED, FAILED, NOTSTORAGE, SHUTDOWN. An estimate: of a partition that lies in the range in part, such a part of the bytes."""
 
@@ -846,7 +851,7 @@ class DataSized:
     size: U64  # bytes of entries, as they were written
 
 
-@message(MessageType.LIST_EPOCHS, since=2)
+@message(MessageType.LIST_EPOCHS, needs=Needs.READ, since=2)
 class ListEpochs:
     """What do the recovered epochs of a log hold, as far as the shard knows? Answer: EPOCHS_LISTED."""
 
@@ -858,7 +863,7 @@ class ListEpochs:
     rows: U32  # at most so many are answered
 
 
-@message(MessageType.EPOCHS_LISTED, since=2)
+@message(MessageType.EPOCHS_LISTED, needs=Needs.NODE, since=2)
 class EpochsListed:
     """Answer to LIST_EPOCHS: OK, AGAIN, OVERLOADED, FAILED, NOTSTORAGE, SHUTDOWN. An epoch from `first` to `covered` of which nothing is said is not known here."""
 
@@ -875,7 +880,7 @@ class EpochsListed:
     rows: Payload  # for each epoch, ascending: u32 epoch, and an encoded `EpochSummary`
 
 
-@message(MessageType.TRIM_POINTS)
+@message(MessageType.TRIM_POINTS, needs=Needs.NODE)
 class TrimPoints:
     """From one shard to another: trim points that hold for the logs, perhaps of none. No answer, unless the receiver knows greater ones: then those."""
 
@@ -885,14 +890,14 @@ class TrimPoints:
     logs: Annotated[list[tuple[int, int]], list_of(pair_of(log=LOG, lsn=LSN), 4096)]
 
 
-@message(MessageType.SHUTDOWN)
+@message(MessageType.SHUTDOWN, needs=Needs.NODE)
 class Shutdown:
     """The sender is about to stop in order."""
 
     reason: Bool  # true: for good, false: to restart
 
 
-@message(MessageType.COMPARE)
+@message(MessageType.COMPARE, needs=Needs.NODE)
 class Compare:
     """Do two shards hold the same of [first, last], as far as copysets name them both? Answer: COMPARED.
 
@@ -910,7 +915,7 @@ class Compare:
     digest: U64  # of those
 
 
-@message(MessageType.COMPARED)
+@message(MessageType.COMPARED, needs=Needs.NODE)
 class Compared:
     """Answer to COMPARE: OK; AGAIN (only a part is released here), REBUILDING (it may lack some, or cannot read some), TOOBIG, OVERLOADED,
     FAILED, SHUTDOWN. Where the digests differ, the LSNs of entries held whose copyset names the asker, from `first` on, as many as fit."""
@@ -923,7 +928,7 @@ class Compared:
     lsns: Annotated[list[int], list_of(LSN, 4096)]
 
 
-@message(MessageType.FETCH)
+@message(MessageType.FETCH, needs=Needs.NODE)
 class Fetch:
     """Send the copies in [first, last] whose copyset names the asker, which lost its own. Answer: FETCHED, which may cover a part."""
 
@@ -937,7 +942,7 @@ class Fetch:
     bytes_max: U32  # about how many bytes of images are wanted; one entry at least is sent
 
 
-@message(MessageType.FETCHED)
+@message(MessageType.FETCHED, needs=Needs.NODE)
 class Fetched:
     """Answer to FETCH: OK, or as COMPARED; with REBUILDING entries are sent as well, and there may be more. The images follow each other.
 
@@ -954,7 +959,7 @@ class Fetched:
     lossy: Bool = False
 
 
-@message(MessageType.FETCH_METADATA)
+@message(MessageType.FETCH_METADATA, needs=Needs.NODE)
 class FetchMetadata:
     """Send the last record of each metadata log of which something is here, to a shard that lost what it had of them. Answer: METADATA_FETCHED,
     which may cover a part."""
@@ -965,7 +970,7 @@ class FetchMetadata:
     bytes_max: U32  # about how many bytes of images are wanted; those of one log at least are sent
 
 
-@message(MessageType.METADATA_FETCHED)
+@message(MessageType.METADATA_FETCHED, needs=Needs.NODE)
 class MetadataFetched:
     """Answer to FETCH_METADATA: OK; REBUILDING: the shard lost data itself, or cannot read some, so there may have been more; FAILED, SHUTDOWN,
     OVERLOADED. The images follow each other."""
@@ -980,7 +985,7 @@ class MetadataFetched:
     images: Payload
 
 
-@message(MessageType.REBUILD_STORE)
+@message(MessageType.REBUILD_STORE, needs=Needs.NODE)
 class RebuildStore:
     """From a donor: keep copies of entries of clean epochs, whatever seals say. Answer: REBUILD_STORED, after a sync.
 
@@ -996,7 +1001,7 @@ class RebuildStore:
     images: Payload
 
 
-@message(MessageType.REBUILD_STORED)
+@message(MessageType.REBUILD_STORED, needs=Needs.NODE)
 class RebuildStored:
     """Answer to REBUILD_STORE: OK, AGAIN (an epoch is not clean here yet, or a damaged range is being repaired), REBUILDING (other
     generation), DISABLED, OVERLOADED, NOSPC, BADPAYLOAD, NOTSTORAGE, SHUTDOWN, FAILED. lacking: AMENDs of which the body is not here; they were not stored. append_percent: how long
@@ -1022,7 +1027,7 @@ SHARD_STATUS_ROWS_MAX: Final = 4096
 """Rows of a part: as many fit a frame whatever they are."""
 
 
-@message(MessageType.SHARD_STATUS)
+@message(MessageType.SHARD_STATUS, needs=Needs.NODE)
 class ShardStatus:
     """Pushed to every client when it connects and on each change: shards of which the silence does not prove what it seems to. Those that are
     left out are as they say themselves. What does not fit one frame comes in several, one after the other: only all parts of a version together say

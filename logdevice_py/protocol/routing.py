@@ -19,16 +19,11 @@ class RoutingError(Exception):
     """A message has no handler, or two."""
 
 
-def handles(*kinds: type[Any], from_clients: bool = False) -> Callable[[_Method], _Method]:
-    """Declare that a method (peer, message, now) takes messages of these classes.
-
-    Args:
-        from_clients: a client may send them to a node.
-    """
+def handles(*kinds: type[Any]) -> Callable[[_Method], _Method]:
+    """Declare that a method (peer, message, now) takes messages of these classes."""
 
     def declare(method: _Method) -> _Method:
         method.handles = kinds  # type: ignore[attr-defined]
-        method.from_clients = from_clients  # type: ignore[attr-defined]
         return method
 
     return declare

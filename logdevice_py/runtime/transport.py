@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
+from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import LogDeviceError, ProtocolError, Status
@@ -31,6 +32,7 @@ from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
 from logdevice_py.shell.introduction import Identity, Introduced, Introduction, let_in, newcomer_frames, spoken
+from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.route import PeerRoute
 from logdevice_py.shell.settings import RuntimeSettings, TransportMetrics
 
@@ -398,7 +400,14 @@ class Transport:
         *,
         settings: RuntimeSettings,
         rng: Rng,
+        security: SecuritySettings | None = None,
+        principals: Principals | None = None,
     ) -> None:
+        """
+        Args:
+            security: what peers have to prove; None: nothing.
+            principals: is told who clients are.
+        """
         self.identity = identity
         self.events = events
         self.settings = settings
@@ -411,6 +420,8 @@ class Transport:
             lambda node: address_of(node) is not None,
             settings,
             lambda version: self.events.on_config_version(version),
+            security=security,
+            principals=principals,
         )
         self._rng = rng
         self._routes: dict[PeerId, _Route] = {}
@@ -717,7 +728,7 @@ class Transport:
             assert isinstance(displaced, _Connection)
             self.metrics.connections_refused += 1
             self.report("too many connections", f"{displaced.describe()} has not introduced itself and makes way")
-            self.introduction.admission.gone(displaced)
+            self.introduction.gone(displaced, None)
             displaced.abort()
 
     def acknowledged(self, connection: _Connection, introduced: Introduced) -> None:
@@ -759,7 +770,7 @@ class Transport:
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)
-        self.introduction.admission.gone(connection)
+        self.introduction.gone(connection, connection.peer)
         self.output_bytes -= connection.output_bytes
         connection.output_bytes = 0
         self._dirty.pop(connection, None)

@@ -14,6 +14,7 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.framing import FrameReader
 from logdevice_py.shell.introduction import newcomer_frames
+from logdevice_py.shell.proof import NO_PROOF, PeerProof
 from logdevice_py.simulation.connection import End, Host, Listener, Power
 from logdevice_py.simulation.connection import NetworkSettings as NetworkSettings
 from logdevice_py.simulation.links import LinkFault, flip_bit
@@ -47,6 +48,10 @@ class Network:
         self._blocks = 0
         self._block_of: dict[tuple[int, int], int] = {}
         self._read_into = bytearray(_READ_SIZE)
+        self.proofs: dict[int, PeerProof] = {}
+        """What connections prove of who is at an address: certificates, which nobody forges."""
+        self.stranger = NO_PROOF
+        """What they prove of others."""
 
     def host(self, address: int) -> Host:
         """The machine of that address."""

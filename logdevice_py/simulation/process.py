@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import NodeId, PeerId
 from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.shell.turn import Turn
 from logdevice_py.simulation.clock import SimClock
@@ -50,6 +52,8 @@ class Process:
         trace: Trace,
         turn_max: int,
         settings: RuntimeSettings | None = None,
+        security: SecuritySettings | None = None,
+        principals: Principals | None = None,
         check: Callable[[], None] | None = None,
         on_congestion: Callable[[PeerId, bool, Micros], None] = lambda peer, congested, now: None,
     ) -> None:
@@ -66,6 +70,8 @@ class Process:
                 once goes through `complete`, a later one through `event`.
             turn_max: a turn ends up to so many microseconds after its first event.
             settings: of its connections.
+            security: what its peers have to prove.
+            principals: is told who its clients are.
             check: called after every turn: asserts what must hold.
             on_congestion: an event of the machine: much waits for a peer, or that is over.
         """
@@ -82,7 +88,16 @@ class Process:
         self._rng = rng
         self._trace = trace
         self._transport = SimTransport(
-            self, address, identity, is_member, network, rng, trace, settings or RuntimeSettings()
+            self,
+            address,
+            identity,
+            is_member,
+            network,
+            rng,
+            trace,
+            settings or RuntimeSettings(),
+            security or SecuritySettings(),
+            Principals() if principals is None else principals,
         )
         self._turn = Turn(
             machine,

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import NodeId, PeerId
 from logdevice_py.core.machine import Machine, Rng
-from logdevice_py.core.status import ProtocolError
+from logdevice_py.core.status import LogDeviceError, ProtocolError
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.framing import FrameReader, encode_frame
 from logdevice_py.shell.introduction import Identity, Introduction, let_in, spoken
+from logdevice_py.shell.proof import PeerProof, Principals
 from logdevice_py.shell.route import PeerRoute
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.simulation.connection import End
@@ -73,11 +75,14 @@ class SimTransport:
         rng: Rng,
         trace: Trace,
         settings: RuntimeSettings,
+        security: SecuritySettings,
+        principals: Principals,
     ) -> None:
         """
         Args:
             address, identity, is_member: of the process, as there.
             rng: of the process: for pauses between dials.
+            principals: is told who clients are.
         """
         self._owner = owner
         self._machine = owner.machine
@@ -88,7 +93,9 @@ class SimTransport:
         self._trace = trace
         self._settings = settings
         # a newer cluster file comes to each machine in its own time: hearing of it does not bring it
-        self._introduction = Introduction(identity, is_member, settings, lambda version: None)
+        self._introduction = Introduction(
+            identity, is_member, settings, lambda version: None, security=security, principals=principals
+        )
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, End] = {}
         self._peers: dict[End, PeerId] = {}
@@ -189,8 +196,18 @@ class SimTransport:
         elif end.known_lost:
             self._dial_failed(peer, route, "no connection", refused=False)
         else:
+            try:
+                hello = self._introduction.hello(NodeId(peer), self._proof(end))
+            except LogDeviceError as error:
+                end.abort()
+                self._dial_failed(peer, route, error.detail, refused=False)
+                return
             self._await_introduction(end, peer)
-            self._put(end, self._introduction.hello(NodeId(peer)))
+            self._put(end, hello)
+
+    def _proof(self, end: End) -> PeerProof:
+        """What the other end proves: nobody proves to be at an address where he is not."""
+        return self._network.proofs.get(end.other.host.address, self._network.stranger)
 
     def _dial_failed(self, peer: PeerId, route: _Route, what: str, *, refused: bool) -> None:
         route.dialling = False
@@ -239,7 +256,7 @@ class SimTransport:
     def _introduce(self, end: End, first: Any, *, more: bool) -> None:
         """The introduction of the peer is there."""
         newcomer = self._newcomers[end]
-        introduced = self._introduction.receive(end, first, more=more, dialled=newcomer.dialled)
+        introduced = self._introduction.receive(end, first, more=more, dialled=newcomer.dialled, proof=self._proof(end))
         if newcomer.dialled is None:
             self._put(end, introduced.ack)
         peer = introduced.peer
@@ -319,7 +336,7 @@ class SimTransport:
         self._readers.pop(end, None)
         self._out.pop(end, None)
         self._unspoken.pop(end, None)
-        self._introduction.admission.gone(end)
+        self._introduction.gone(end, peer)
         if peer is None:
             newcomer = self._newcomers.pop(end, None)
             if newcomer is not None:

@@ -16,6 +16,7 @@ from client.settings import ClientSettings, WriterSettings
 from epoch_store.interface import LastCleanEpoch, Result
 from logdevice_py.config.admin import AdminSettings, format_address
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.declare import declarations, render_value, settings_from
 from logdevice_py.core.histogram import Histogram
 from logdevice_py.core.ids import LogId, format_peer, format_shard, shard_id
@@ -65,6 +66,7 @@ SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
     ("settings.rebuilding", "", "Rebuilding", RebuildingSettings),
     ("settings.log_tree", "", "Log tree", LogTreeSettings),
     ("settings.placement", "", "Placement", PlacementSettings),
+    ("settings.security", "", "Security", SecuritySettings),
 ]
 """Section of the cluster file, prefix of the names in it, title, declaration."""
 

@@ -32,7 +32,7 @@ from logdevice_py.core.status import TRAITS
 from logdevice_py.event_log.settings import RebuildingMetrics
 from logdevice_py.membership.settings import MembershipMetrics
 from logdevice_py.protocol import messages
-from logdevice_py.protocol.declare import CODECS, FIELDS_SIZE_MAX, FieldKind, IntKind, ListKind, TupleKind
+from logdevice_py.protocol.declare import CODECS, FIELDS_SIZE_MAX, FieldKind, IntKind, ListKind, Needs, TupleKind
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO
 from logdevice_py.protocol.messages import MessageType
 from logdevice_py.runtime.http.prometheus import prometheus_name
@@ -187,6 +187,14 @@ def _layout(cls: type[Any], fields: Iterable[tuple[str, FieldKind]], payload: st
             yield from _layout(row.row, row.places)
 
 
+_NEEDS: Mapping[Needs, str] = {
+    Needs.NOTHING: "nothing",
+    Needs.NODE: "to be sent by a node",
+    Needs.ANY: "any permission for the log",
+    **{each: f"permission `{each.value.value}`" for each in (Needs.APPEND, Needs.READ, Needs.TRIM, Needs.ADMIN)},
+}
+
+
 def messages_page() -> str:
     """docs/messages.md."""
     parts = [
@@ -206,6 +214,7 @@ def messages_page() -> str:
         parts.append(f"## {int(number)} {codec.name}\n")
         since = f" Since version {codec.since} of the protocol." if codec.since > 1 else ""
         parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + since + "\n")
+        parts.append(f"Needs: {_NEEDS[codec.needs]}.\n")
         parts += _layout(codec.cls, codec.fields, codec.payload)
     return "\n".join(parts)
 

@@ -91,6 +91,7 @@ class SimClient:
             for effect in effects:
                 self.process.connect(effect.node)
 
+        cluster.certify_client(address, cluster.client_principal)
         self.process = Process(
             name,
             address,
@@ -105,6 +106,8 @@ class SimClient:
             rng=rng,
             trace=cluster.trace,
             turn_max=cluster.turn_max,
+            security=cluster.security,
+            principals=self.session.routes.principals,
         )
 
     def event(self, handler: Callable[[Micros], None]) -> None:

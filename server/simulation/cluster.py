@@ -20,6 +20,7 @@ from client.network import ClientMachines
 from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.principal import Principal
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.suggestion import suggestion
 from logdevice_py.core.units import SECOND, Micros
@@ -95,6 +96,8 @@ class SimClientNetwork:
             rng=machines.rng,
             trace=simulated.trace,
             turn_max=simulated.turn_max,
+            security=simulated.security,
+            principals=machines.session.routes.principals,
         )
 
     def _running(self) -> Process:
@@ -139,6 +142,7 @@ class SimCluster:
         durability: str = "sync",
         log_tree: bool = False,
         attributes: Mapping[str, str | int | bool] | None = None,
+        permissions: bool = False,
         seed: int = 0,
         faults: str | Collection[str] = (),
         fault_interval: float = 0.7,
@@ -155,6 +159,7 @@ class SimCluster:
             durability: "sync" or "async".
             log_tree: logs can be made at run time.
             attributes: further ones of all logs, as in a cluster file.
+            permissions: clients may do what the attribute `permit` grants to the principal that they prove to be, and nothing else.
             seed: of everything that is left to chance.
             faults: kinds of `server.simulation.faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
                 with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
@@ -185,6 +190,7 @@ class SimCluster:
                 durability_argument(durability),
                 log_tree,
                 attributes or {},
+                permissions,
             )
         )
         self._regions = regions
@@ -244,11 +250,15 @@ class SimCluster:
                     self.machines.network.distances[address, node] = self._one_way
                     self.machines.network.distances[node, address] = self._one_way
 
-    def client(self, region: int | None = None) -> Client:
+    def client(
+        self, region: int | None = None, *, principal: str | None = None, groups: Collection[str] = ()
+    ) -> Client:
         """A client of this cluster; use it as an async context manager.
 
         Args:
             region: where it stands, by number; its readers then get the nearest copies. None: nowhere in particular, near all nodes.
+            principal: whom its certificate names; None: it has none.
+            groups: those that the certificate names beside it.
         """
         if region is not None and not 0 <= region < self._regions:
             raise ValueError(f"there is no region {region} among {self._regions}")
@@ -256,6 +266,8 @@ class SimCluster:
         self._clients += 1
         if region is not None:
             self._place(address, region)
+        if principal is not None:
+            self.machines.certify_client(address, Principal(principal, frozenset(groups)))
         return Client(
             self.machines.config,
             location=f"region{region}...." if region is not None and self._regions > 1 else "",
@@ -480,6 +492,7 @@ def _cluster_file(
     durability: Durability,
     log_tree: bool,
     attributes: Mapping[str, str | int | bool],
+    permissions: bool,
 ) -> str:
     lines = [
         'name = "simulation"',
@@ -498,6 +511,8 @@ def _cluster_file(
     if log_tree:
         # runs are short, and snapshots are to be met in them
         lines += ["[settings.log_tree]", "enabled = true", "snapshot_commands = 10"]
+    if permissions:
+        lines += ["[settings.security]", 'tls = "require"', "permissions = true"]
     for node in range(nodes):
         lines += [
             f"[nodes.N{node}]",

@@ -15,6 +15,7 @@ from logdevice_py.core.ids import InstanceId, NodeId, ShardId
 from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import MILLISECOND, Micros
 from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.proof import Principals
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
 from sequencer.effects import EpochStoreRequest, LogNotice
@@ -172,6 +173,7 @@ class SimNode:
         }
 
         settings = NodeSettings.of(config.settings)
+        principals = Principals()
         root = self.root = Node(
             self.id,
             InstanceId(self._instance),
@@ -182,6 +184,7 @@ class SimNode:
             timers=timers,
             rng=rng,
             wall=self.clock.wall,
+            principals=principals,
         )
 
         def run_epoch_store(effects: list[Any]) -> None:
@@ -228,6 +231,8 @@ class SimNode:
             trace=cluster.trace,
             turn_max=cluster.turn_max,
             settings=settings.runtime,
+            security=settings.security,
+            principals=principals,
             check=check if cluster.checks else None,
             on_congestion=root.on_congestion,
         )

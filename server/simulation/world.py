@@ -11,6 +11,9 @@ from client.read.settings import ReadSettings
 from client.settings import ClientSettings
 from epoch_store.interface import Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.security import parse_security
+from logdevice_py.core.principal import Principal
+from logdevice_py.shell.proof import PeerProof
 from logdevice_py.simulation.network import Network, NetworkSettings
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
@@ -56,6 +59,11 @@ class SimWorld:
         self.network = Network(
             self.scheduler, random.Random(self.rng.getrandbits(64)), network or NetworkSettings(), self.fault_effects
         )
+        self.security = parse_security(config.settings)
+        if self.security.proves_nodes:
+            self.network.stranger = PeerProof(encrypted=True)
+            for node in config.nodes:
+                self.network.proofs[node] = PeerProof(encrypted=True, node=node, cluster_uuid=config.uuid)
         self.cells = SimCells()
         self.weather = EpochStoreWeather()
         self.client_settings = client_settings or ClientSettings()
@@ -64,6 +72,8 @@ class SimWorld:
         self.checks = checks
         self.disk_bytes = disk_bytes
         self.store = store or NodeSettings.of(config.settings).log_store.store
+        self.client_principal: Principal | None = None
+        """Whom clients of the run prove to be."""
         self.watch: Callable[[Any, list[Any]], None] | None = None
         """Sees the effects of every turn of every node before they are run."""
         self.watch_done: Callable[[Any, list[Completion]], None] | None = None
@@ -76,6 +86,11 @@ class SimWorld:
 
     def _populate(self) -> None:
         """Make the machines, when all that they share is there."""
+
+    def certify_client(self, address: int, principal: Principal | None) -> None:
+        """The process at an address has a certificate of a principal; None: it has none."""
+        if principal is not None:
+            self.network.proofs[address] = PeerProof(encrypted=True, principal=principal)
 
     def note(self, who: str, what: str, detail: Any = "") -> None:
         """Put a line into the trace."""

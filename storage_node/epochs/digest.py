@@ -88,7 +88,7 @@ class DigestHandler:
         self._budget = 0
         """What this turn may still send, in bytes."""
 
-    @handles(Digest, from_clients=True)
+    @handles(Digest)
     def on_digest(self, peer: PeerId, message: Digest, now: Micros) -> None:
         """Put it in line; it is begun when the turn ends."""
         shard = self._shard
@@ -106,8 +106,7 @@ class DigestHandler:
         self._ranges += len(message.ranges)
 
     def _refuse(self, peer: PeerId, message: Digest, status: Status) -> None:
-        ranges = [DigestedRange(each.log, status, Lsn(max(each.first - 1, 0))) for each in message.ranges]
-        self._send(peer, message, ranges, [], [])
+        self._send(peer, message, _refused_ranges(message, status), [], [])
 
     def _put_in_line(self, job: _Job) -> None:
         self._held.get(job.peer, self._waiting).append(job)
@@ -302,3 +301,18 @@ def damaged_lsns(result: ReadResult, first: Lsn) -> list[Lsn] | None:
         damaged.update(Lsn(lsn) for lsn in range(begin, end + 1))
     damaged.difference_update([lsn for lsn, _ in result.entries])
     return sorted(damaged) if len(damaged) <= _DAMAGED_MAX else None
+
+
+def digest_refusal(message: Digest, status: Status) -> Digested:
+    """To somebody who may not ask."""
+    return Digested(
+        request_id=message.request_id,
+        shard=message.shard,
+        ranges=_refused_ranges(message, status),
+        entries=[],
+        images=b"",
+    )
+
+
+def _refused_ranges(message: Digest, status: Status) -> list[DigestedRange]:
+    return [DigestedRange(each.log, status, Lsn(max(each.first - 1, 0))) for each in message.ranges]

@@ -66,7 +66,7 @@ class CatchupQueue:
 
     # ------------------------------------------------------------------------------------------------------------------------ messages
 
-    @handles(Start, from_clients=True)
+    @handles(Start)
     def on_start(self, peer: PeerId, message: Start, now: Micros) -> None:
         """Open, rewind, or confirm a stream."""
         status = self._start_status(message)
@@ -105,14 +105,14 @@ class CatchupQueue:
         self._answer(peer, message, Status.OK, state.last_released)
         stream.wake()
 
-    @handles(Window, from_clients=True)
+    @handles(Window)
     def on_window(self, peer: PeerId, message: Window, now: Micros) -> None:
         """Move a stream's window."""
         stream = self._by_peer.get(peer, {}).get((message.log, message.stream))
         if stream is not None:
             stream.on_window(message)
 
-    @handles(Stop, from_clients=True)
+    @handles(Stop)
     def on_stop(self, peer: PeerId, message: Stop, now: Micros) -> None:
         """Close a stream."""
         stream = self._by_peer.get(peer, {}).get((message.log, message.stream))
@@ -143,18 +143,29 @@ class CatchupQueue:
         """The disk failed: tell every reader, and forget the streams."""
         for peer in sorted(self._by_peer):
             for stream in list(self._by_peer.get(peer, {}).values()):
-                self._shard.out.send(
-                    peer,
-                    Started(
-                        log=stream.log.log,
-                        stream=stream.stream,
-                        shard=self._shard.shard,
-                        status=Status.FAILED,
-                        filter_version=stream.filter_version,
-                        last_released=Lsn(0),
-                    ),
-                )
-                self._close(stream)
+                self._end(stream, Status.FAILED)
+
+    def end_refused(self, may_read: Callable[[PeerId, LogId], bool]) -> None:
+        """End the streams of peers that may not read their logs."""
+        for peer in sorted(self._by_peer):
+            for stream in list(self._by_peer.get(peer, {}).values()):
+                if not may_read(peer, stream.log.log):
+                    self._end(stream, Status.ACCESS)
+
+    def _end(self, stream: ServerReadStream, status: Status) -> None:
+        """Tell its reader, and forget the stream."""
+        self._shard.out.send(
+            stream.peer,
+            Started(
+                log=stream.log.log,
+                stream=stream.stream,
+                shard=self._shard.shard,
+                status=status,
+                filter_version=stream.filter_version,
+                last_released=Lsn(0),
+            ),
+        )
+        self._close(stream)
 
     def streams(self) -> Iterator[ServerReadStream]:
         """Every open stream, to look at. Streams may come and go between two of them."""

@@ -23,7 +23,7 @@ class EpochListHandler:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
-    @handles(ListEpochs, from_clients=True)
+    @handles(ListEpochs)
     def on_list(self, peer: PeerId, message: ListEpochs, now: Micros) -> None:
         """Tell what is known."""
         shard = self._shard

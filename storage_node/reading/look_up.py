@@ -76,7 +76,7 @@ class LookUpHandler:
 
     # FIND_KEY
 
-    @handles(FindKey, from_clients=True)
+    @handles(FindKey)
     def on_find(self, peer: PeerId, message: FindKey, now: Micros) -> None:
         """Search, from the trim point on and as far as everything is known here."""
         shard = self._shard
@@ -155,7 +155,7 @@ class LookUpHandler:
 
     # DATA_SIZE
 
-    @handles(DataSize, from_clients=True)
+    @handles(DataSize)
     def on_data_size(self, peer: PeerId, message: DataSize, now: Micros) -> None:
         """Add up what partitions hold of the log, of each as much as lies in the range."""
         shard = self._shard

@@ -59,7 +59,7 @@ class TrimHandler:
         moved, self._moved = self._moved, {}
         return list(moved.values())
 
-    @handles(Trim, from_clients=True)
+    @handles(Trim)
     def on_trim(self, peer: PeerId, message: Trim, now: Micros) -> None:
         """Move the trim point."""
         shard = self._shard

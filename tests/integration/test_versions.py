@@ -18,7 +18,7 @@ from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol import declare
-from logdevice_py.protocol.declare import U32, message
+from logdevice_py.protocol.declare import U32, Needs, message
 from logdevice_py.protocol.framing import FrameReader
 from logdevice_py.protocol.messages import Ack, Appended, MessageType, Release
 from logdevice_py.protocol.versions import Versions, later_messages
@@ -59,7 +59,7 @@ def later() -> Iterator[Callable[[int], Any]]:
     """Makes a message that came with version 2."""
     later_messages.cache_clear()
 
-    @message(_Number.LATER, since=2)
+    @message(_Number.LATER, needs=Needs.NODE, since=2)
     class Later:
         """Of version 2."""
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from logdevice_py.core.ids import PeerId
+from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Hello
 from logdevice_py.shell.admission import Admission
 from logdevice_py.shell.introduction import Introduction
 from logdevice_py.simulation.transport import SimTransport
+from server.node import Node
 from tests.simulation.deliberate_fault import deliberate
 
 Change = Callable[..., Any]
@@ -36,3 +38,18 @@ def introduction_not_awaited(original: Change) -> Change:
 @deliberate("connections that are lost keep their places", (Admission, "gone"))
 def places_never_free(original: Change) -> Change:
     return lambda self, connection: None
+
+
+@deliberate("what clients ask for is done without looking at permissions", (Node, "_refusal"))
+def permissions_not_looked_at(original: Change) -> Change:
+    return lambda self, peer, message: Status.OK
+
+
+@deliberate("who says that he is a node is believed", (Introduction, "_judge_proof"))
+def nodes_believed(original: Change) -> Change:
+    return lambda self, hello, proof: (Status.OK, "")
+
+
+@deliberate("read streams go on when the permission is gone", (Node, "_end_refused_streams"))
+def refused_streams_go_on(original: Change) -> Change:
+    return lambda self: None

@@ -20,6 +20,8 @@ from server.simulation.faults.catalog import FaultInstance, fault
 
 HOSTILE_ADDRESS: Final = -500_000
 """In the network, of the peer of the first fault of a run; later ones count down."""
+LET_IN_AS_NODE: Final = "false node let in"
+"""What `fault_effects` counts when a node believes that such a peer is another node."""
 _READ_FOR: Final = 100 * MILLISECOND
 _CREDIT: Final = 1 << 16
 _EARLIER: Final = (3, 50, LSN_MAX)
@@ -115,6 +117,8 @@ class SimHostilePeer:
         if type(message) is Ack:
             waiting = self._then.pop(end, [])
             if message.status is Status.OK:
+                if self._ends.get((NodeId(end.other.host.address), True)) is end:
+                    self._it.cluster.fault_effects[LET_IN_AS_NODE] += 1
                 for then in waiting:
                     then(end)
             return

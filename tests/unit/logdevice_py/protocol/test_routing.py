@@ -13,7 +13,7 @@ import pytest
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Append, Gossip, Hello, Seal, Sealed, Store, Stored
-from logdevice_py.protocol.routing import RoutingError, check_routes, declared, handlers_of, handles, merge
+from logdevice_py.protocol.routing import RoutingError, check_routes, handlers_of, handles, merge
 
 ROOT = Path(__file__).parents[4]
 
@@ -29,7 +29,7 @@ class Writer:
     def on_store(self, peer: PeerId, message: Any, now: Micros) -> None:
         self.got.append((self.name, peer, message, now))
 
-    @handles(Append, from_clients=True)
+    @handles(Append)
     def on_append(self, peer: PeerId, message: Any, now: Micros) -> None: ...
 
     def on_other(self, peer: PeerId, message: Any, now: Micros) -> None:
@@ -69,9 +69,6 @@ class TestHandlers:
         first, second = Writer("first"), Writer("second")
         handlers_of(second)[Store](PeerId(3), "message", Micros(7))
         assert (first.got, [got[0] for got in second.got]) == ([], ["second"])
-
-    def test_who_may_send_it_is_declared_too(self) -> None:
-        assert {kind for kind, method in declared(Writer, Sealer).items() if method.from_clients} == {Append}
 
     def test_two_handlers_of_a_message_are_refused(self) -> None:
         with pytest.raises(RoutingError, match=TWO_SEALERS):

@@ -1,0 +1,88 @@
+"""Section ``[settings.security]`` of the cluster file: encryption of connections, who is believed to be whom, and whether permissions are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logdevice_py.core.declare import setting, settings_from
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import suggestion
+
+TLS_OFF: Final = "off"
+TLS_ACCEPT: Final = "accept"
+TLS_REQUIRE: Final = "require"
+_MODES: Final = (TLS_OFF, TLS_ACCEPT, TLS_REQUIRE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """Section ``[settings.security]`` of the cluster file."""
+
+    tls: str = setting(
+        TLS_OFF,
+        unit="text",
+        doc='"off": connections are in clear text; "require": TLS 1.3 only; "accept": nodes take both at the same port, for the time of a change, which '
+        "protects nobody who speaks clear text.",
+    )
+    permissions: bool = setting(
+        False,
+        unit="flag",
+        doc="Messages of clients are obeyed as far as the attribute `permit` of their logs allows, and a node is one only by its certificate.",
+    )
+    ca_file: str = setting(
+        "",
+        unit="text",
+        doc="File of the certificates (PEM) of those who sign certificates of nodes and clients; a relative path begins beside the cluster file.",
+    )
+    certificate_file: str = setting(
+        "", unit="text", doc="File of a node's certificate (PEM); {node} in it stands for the node's name, like N3."
+    )
+    key_file: str = setting(
+        "", unit="text", doc="File of a node's private key (PEM), {node} in it as in certificate_file."
+    )
+    revoked_file: str = setting(
+        "",
+        unit="text",
+        doc="File of serial numbers of certificates that count no longer, one a line, in hexadecimal; read again when it changes.",
+    )
+    token_key_file: str = setting(
+        "",
+        unit="text",
+        doc="File of the public keys (PEM, Ed25519) of those who sign tokens of clients. Empty: no token is believed.",
+    )
+    reload_us: int = setting(
+        1_000_000,
+        unit="us",
+        lo=50_000,
+        doc="How often a node looks whether its files of certificates, keys and revoked numbers are others.",
+    )
+
+    @property
+    def proves_nodes(self) -> bool:
+        """Whoever says that he is a node has to prove it."""
+        return self.permissions or self.tls == TLS_REQUIRE
+
+
+def parse_security(sections: Mapping[str, Mapping[str, Any]]) -> SecuritySettings:
+    """The settings from the sections of a cluster file.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    where = "[settings.security]"
+    try:
+        settings = settings_from(SecuritySettings, sections.get("security", {}))
+    except ValueError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{where} {error}") from None
+    if settings.tls not in _MODES:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"{where} tls: found {settings.tls!r}{suggestion(settings.tls, list(_MODES))}"
+        )
+    if settings.permissions and settings.tls == TLS_OFF:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG,
+            f'{where} permissions: nodes prove who they are by certificates: set tls = "require" (or "accept" for a while)',
+        )
+    return settings
