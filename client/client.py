@@ -31,6 +31,7 @@ from client.cluster_file import CLUSTER_VARIABLE, cluster_file, default_cluster_
 from client.connectivity import Connectivity
 from client.guard_arguments import batch_keys, guard_argument, guards_argument, number_argument, transaction_key
 from client.guards import AppendGuard, Position
+from client.identity import ClientIdentity
 from client.links import Links
 from client.location import client_location
 from client.log_tree.client_log_tree import ClientLogTree
@@ -118,6 +119,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         name: str = "",
         location: str | Location | None = None,
         settings: ClientSettings | None = None,
+        identity: ClientIdentity | None = None,
         seed: int | None = None,
         network: MakeNetwork = SocketNetwork,
     ) -> None:
@@ -129,6 +131,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             location: where it stands, as ``region.datacenter.cluster.row.rack`` (``us....`` is a region and no more): its readers get each record from the
                 nearest shard that has it. None: what the environment variable ``LOGDEVICE_LOCATION`` says, else the file's setting.
             settings: in place of the section ``[settings.client]`` of the file.
+            identity: who it is to nodes that ask for it, by certificate or token. None: what the environment variables ``LOGDEVICE_IDENTITY`` (file of a
+                certificate and its key) and ``LOGDEVICE_TOKEN_FILE`` name, else the certificate beside the cluster file that has its name and the suffix .pem.
             seed: of the client's random choices.
             network: what runs the client's machines and reaches nodes; a simulated cluster gives another.
 
@@ -192,6 +196,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
                 name=name,
                 on_crash=self._on_crash,
                 on_config_version=self._on_config_version,
+                identity=identity,
+                cluster_file=self._path,
             )
         )
         self._finder = StreamFrameReader(self.session, self.read_settings, self.read_metrics)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from client.links import Links
 from client.session import ClientSession
@@ -31,6 +32,10 @@ class ClientMachines:
     """An exception left a machine: our own bug."""
     on_config_version: Callable[[int], None]
     """A node has this version of the cluster file."""
+    identity: Any = None
+    """How the client proves who it is; what connects it knows its kind."""
+    cluster_file: Path | None = None
+    """Where the cluster file is, if there is one."""
 
 
 class ClientNetwork(Protocol):

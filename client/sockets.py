@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from client.effects import Connect
+from client.identity import client_contexts, default_identity
 from client.network import ClientMachines
+from logdevice_py.config.security import parse_security
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import InstanceId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
@@ -17,6 +20,8 @@ from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.settings import RuntimeSettings
+
+log = logging.getLogger("logdevice.client")
 
 
 class SocketNetwork:
@@ -32,6 +37,8 @@ class SocketNetwork:
             self._settings = settings_from(RuntimeSettings, machines.config.settings.get("runtime", {}))
         except ValueError as error:
             raise LogDeviceError(Status.INVALID_CONFIG, f"settings.runtime: {error}") from None
+        self._client_identity = machines.identity or default_identity(machines.cluster_file)
+        self._contexts = client_contexts(machines.config, machines.cluster_file, self._client_identity)
         self._driver: Driver | None = None
         self._transport: Transport | None = None
 
@@ -55,6 +62,7 @@ class SocketNetwork:
             instance=InstanceId(time.time_ns() // 1000),
             config_version=machines.config.version,
             name=machines.name,
+            token=self._client_identity.token,
         )
         self._transport = Transport(
             identity,
@@ -62,7 +70,9 @@ class SocketNetwork:
             self._address_of,
             settings=self._settings,
             rng=machines.rng,
+            security=parse_security(machines.config.settings),
             principals=machines.session.routes.principals,
+            tls=self._contexts,
         )
         self._driver.attach(self._transport)
         self._driver.start()
@@ -81,8 +91,22 @@ class SocketNetwork:
             self._driver.event(handler)
 
     def set_config_version(self, version: int) -> None:
-        if self._transport is not None:
-            self._transport.identity.config_version = version
+        if self._transport is None:
+            return
+        self._transport.identity.config_version = version
+        self._follow_security(self._transport)
+
+    def _follow_security(self, transport: Transport) -> None:
+        """A cluster changes to TLS, or back, while its clients run: connections from here on are as the newest file says."""
+        config = self._machines.session.config
+        try:
+            settings = parse_security(config.settings)
+            if settings != transport.introduction.security:
+                contexts = client_contexts(config, self._machines.cluster_file, self._client_identity)
+                transport.introduction.security = settings
+                transport.use_tls(contexts)
+        except LogDeviceError as error:
+            log.error("the client stays with its connections as they are: %s", error.detail)
 
     def troubles(self) -> Mapping[NodeId, LogDeviceError]:
         if self._transport is None:

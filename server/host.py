@@ -20,6 +20,7 @@ from typing import Any
 from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.security import TLS_OFF
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
@@ -29,8 +30,10 @@ from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
+from logdevice_py.runtime.tls import TlsContexts, TlsFiles
+from logdevice_py.runtime.tokens import TokenChecker
 from logdevice_py.runtime.transport import Transport, bind
-from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.introduction import CheckToken, Identity, no_tokens
 from logdevice_py.shell.proof import Principals
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
@@ -229,14 +232,24 @@ class NodeHost:
             on_config_version=self._on_config_version,
             on_congestion=self.node.on_congestion,
         )
+        security = settings.security
+        base = self.path.parent
+        tls: TlsContexts | None = None
+        check_token: CheckToken = no_tokens
+        if security.tls != TLS_OFF:
+            tls = TlsContexts(TlsFiles.of_node(security, base, self.node_id), config.uuid)
+        if security.token_key_file:
+            check_token = TokenChecker(base / security.token_key_file, config.uuid)
         self.transport = Transport(
             Identity(config.name, config.uuid, self.node_id, self.instance, config.version),
             self.driver,
             self._address_of,
             settings=settings.runtime,
             rng=rng,
-            security=settings.security,
+            security=security,
             principals=principals,
+            tls=tls,
+            check_token=check_token,
         )
         self.driver.attach(self.transport)
         await self.transport.listen_on(self._sock)
@@ -412,6 +425,7 @@ class NodeHost:
         while True:
             await asyncio.sleep(CONFIG_POLL)
             self._look_at_config()
+            self.transport.look_at_certificates()
 
     def _look_at_config(self, *, again: bool = False) -> None:
         config = self._file.look(monotonic_us(), again=again)

@@ -52,12 +52,6 @@ class SecuritySettings:
         unit="text",
         doc="File of the public keys (PEM, Ed25519) of those who sign tokens of clients. Empty: no token is believed.",
     )
-    reload_us: int = setting(
-        1_000_000,
-        unit="us",
-        lo=50_000,
-        doc="How often a node looks whether its files of certificates, keys and revoked numbers are others.",
-    )
 
     @property
     def proves_nodes(self) -> bool:

@@ -1,4 +1,4 @@
-"""Connections: frames to peers and back, over TCP.
+"""Connections: frames to peers and back, over TCP, in clear text or TLS (`runtime/tls.py`).
 
 A node reaches another node over the connection that it dialled itself, so messages of one direction keep their order and the two
 directions fail apart. A client's connection is used both ways. `send` never blocks: it queues, dials when there is no connection,
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from logdevice_py.config.security import SecuritySettings
+from logdevice_py.config.security import TLS_ACCEPT, SecuritySettings
 from logdevice_py.core.ids import NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import LogDeviceError, ProtocolError, Status
@@ -28,11 +28,21 @@ from logdevice_py.protocol.framing import (
     InputMemory,
     encode_frame,
 )
-from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
-from logdevice_py.shell.introduction import Identity, Introduced, Introduction, let_in, newcomer_frames, spoken
-from logdevice_py.shell.proof import Principals
+from logdevice_py.runtime.tls import HANDSHAKE_RECORD, TlsChannel, TlsContexts
+from logdevice_py.shell.introduction import (
+    CheckToken,
+    Identity,
+    Introduced,
+    Introduction,
+    let_in,
+    newcomer_frames,
+    no_tokens,
+    spoken,
+)
+from logdevice_py.shell.proof import NO_PROOF, Principals
 from logdevice_py.shell.route import PeerRoute
 from logdevice_py.shell.settings import RuntimeSettings, TransportMetrics
 
@@ -45,6 +55,8 @@ _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
 _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
+_CIPHERTEXT_SIZE: Final = 1 << 17
+"""Likewise of TLS connections. What is not handled at once is kept by each until its turn."""
 _SHORT_READ: Final = 2 << 10
 """Frames of so many bytes together are handled before it is worth to look at the time; those of clients are accounted for all the same."""
 _LOOKS: Final = 4
@@ -92,6 +104,7 @@ class _Connection(asyncio.BufferedProtocol):
     """One TCP connection, dialled or accepted."""
 
     __slots__ = (
+        "_ciphertext",
         "_deaf",
         "_first",
         "_looks",
@@ -100,6 +113,8 @@ class _Connection(asyncio.BufferedProtocol):
         "_reading",
         "_seen",
         "_timer",
+        "_tls",
+        "_undecided",
         "_unspoken",
         "_until",
         "_waits",
@@ -107,14 +122,26 @@ class _Connection(asyncio.BufferedProtocol):
         "out",
         "output_bytes",
         "peer",
+        "proof",
         "share",
         "transport",
         "trouble",
         "up",
     )
 
-    def __init__(self, owner: Transport, peer: PeerId | None) -> None:
+    def __init__(self, owner: Transport, peer: PeerId | None, tls: TlsChannel | None = None) -> None:
+        """
+        Args:
+            peer: the node that is dialled; None: somebody else dialled.
+            tls: of a connection that is dialled; None: it is in clear text.
+        """
         self._owner = owner
+        self._tls = tls
+        self._undecided = peer is None and owner.takes_tls
+        """The first byte tells clear text from TLS, and has not come."""
+        self._ciphertext: memoryview | None = None
+        """Where bytes come while they are not those of frames."""
+        self.proof = NO_PROOF
         self._reader = FrameReader(
             newcomer_frames(dialled=peer is not None),
             shared=owner.read_into,
@@ -155,14 +182,103 @@ class _Connection(asyncio.BufferedProtocol):
         _tune(transport.get_extra_info("socket"), self._owner.settings)
         loop = self._owner.loop
         self._timer = loop.call_later(self._owner.settings.hello_timeout_us / 1e6, self._silent)
-        self._owner.connected(self)
+        if self._tls is None:
+            self._owner.connected(self)
+        else:
+            self._owner.add(self)
+            self._shake_hands(self._tls)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.get_buffer(sizehint)
+        if self._tls is None and not self._undecided:
+            return self._reader.get_buffer(sizehint)
+        self._ciphertext = memoryview(self._owner.read_ciphertext_into)
+        return self._ciphertext
 
     def buffer_updated(self, nbytes: int) -> None:
         self._owner.metrics.bytes_received += nbytes
-        self._handle(nbytes)
+        if self._ciphertext is None:
+            self._handle(nbytes)
+            return
+        came, self._ciphertext = self._ciphertext[:nbytes], None
+        if self._undecided:
+            self._undecided = False
+            if came[0] == HANDSHAKE_RECORD:
+                self._tls = self._owner.accept_tls()
+            else:
+                self._take_clear_text(bytes(came))
+                return
+        tls = self._tls
+        assert tls is not None
+        tls.feed(came)
+        if tls.established:
+            self._decrypt()
+        else:
+            self._shake_hands(tls)
+
+    def _take_clear_text(self, data: bytes) -> None:
+        """The first bytes of a connection that turned out not to be TLS: no more than a newcomer may send at a time."""
+        buffer = self._reader.get_buffer(len(data))
+        if len(data) > len(buffer):
+            self._refuse(ProtocolError(f"{len(data)} bytes came before HELLO was answered"))
+            return
+        buffer[: len(data)] = data
+        buffer.release()
+        self._handle(len(data))
+
+    # TLS
+
+    def _shake_hands(self, tls: TlsChannel) -> None:
+        try:
+            over = tls.shake_hands()
+        except LogDeviceError as error:
+            self._write(tls.take())
+            self._fail(error)
+            return
+        self._write(tls.take())
+        if over:
+            self.proof = tls.proof()
+            if self.dialled:
+                self._owner.connected(self)
+            self._decrypt()
+
+    def _decrypt(self) -> None:
+        """Handle what came, as far as there is time for it."""
+        tls, reader = self._tls, self._reader
+        assert tls is not None
+        try:
+            while (
+                self._reading and not reader.stopped and self.transport is not None and not self.transport.is_closing()
+            ):
+                buffer = reader.get_buffer()
+                size = tls.read_into(buffer)
+                buffer.release()
+                if not size:
+                    break
+                self._handle(size)
+        except LogDeviceError as error:
+            self._write(tls.take())
+            self._fail(error)
+            return
+        self._write(tls.take())
+        if tls.ended and self.transport is not None:
+            self.transport.close()
+
+    def _write(self, data: bytes) -> None:
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _fail(self, error: LogDeviceError) -> None:
+        """There is no TLS connection, or no more."""
+        self.trouble = error
+        self._owner.metrics.tls_failed += 1
+        self._owner.report("no TLS connection", f"{self.describe()}: {error.detail}; connection closed")
+        if self.transport is not None:
+            self.transport.close()  # behind what tells the other end why
+
+    @property
+    def found_no_tls(self) -> bool:
+        """Whoever was dialled closed the connection without a word of TLS."""
+        return self.dialled and self._tls is not None and not self._tls.heard
 
     def go_on(self) -> None:
         """Its turn in line has come: handle what was left, and read again."""
@@ -170,6 +286,10 @@ class _Connection(asyncio.BufferedProtocol):
         if self._reader.stopped and not self._deaf:
             self._handle(0)
         self._pause_or_resume()
+
+    def _resume_decrypting(self) -> None:
+        if self._tls is not None and self._tls.established and self.transport is not None:
+            self._decrypt()
 
     def _handle(self, nbytes: int) -> None:
         """Handle what came, as far as there is time for it."""
@@ -185,15 +305,18 @@ class _Connection(asyncio.BufferedProtocol):
                 first, self._first = self._first, None
                 self._introduce(first, more=reader.stopped)
         except ProtocolError as error:
-            owner.metrics.protocol_errors += 1
-            owner.report("no valid messages", f"{self.describe()}: {error}; connection closed")
-            self.abort()
+            self._refuse(error)
             return
         finally:
             owner.metrics.messages_received += reader.completed - completed
         if share is not None and owner.account(share, began, more=reader.stopped):
             self._waits = True
             self._pause_or_resume()
+
+    def _refuse(self, error: ProtocolError) -> None:
+        self._owner.metrics.protocol_errors += 1
+        self._owner.report("no valid messages", f"{self.describe()}: {error}; connection closed")
+        self.abort()
 
     def _take(self, message: Any) -> bool:
         """One message. True: no more for now."""
@@ -210,7 +333,7 @@ class _Connection(asyncio.BufferedProtocol):
         """The introduction of the peer."""
         owner = self._owner
         dialled = self.peer if self.dialled else None
-        introduced = owner.introduction.receive(self, first, more=more, dialled=dialled)
+        introduced = owner.introduction.receive(self, first, more=more, dialled=dialled, proof=self.proof)
         if self._timer is not None:
             self._timer.cancel()
         if self.dialled:
@@ -230,6 +353,9 @@ class _Connection(asyncio.BufferedProtocol):
         self._reading = reading
         if reading:
             transport.resume_reading()
+            if self._tls is not None:
+                # what was read and not decrypted: nothing may come that says so
+                self._owner.loop.call_soon(self._resume_decrypting)
         else:
             transport.pause_reading()
 
@@ -329,7 +455,13 @@ class _Connection(asyncio.BufferedProtocol):
         self.out = []
         size = sum(map(len, out))
         self._owner.metrics.bytes_sent += size
-        if len(out) == 1:
+        if self._tls is not None:
+            try:
+                transport.write(self._tls.write(out))
+            except LogDeviceError as error:
+                self._fail(error)
+                return
+        elif len(out) == 1:
             transport.write(out[0])
         elif size <= _JOINED_MAX:
             transport.write(b"".join(out))
@@ -351,6 +483,13 @@ class _Connection(asyncio.BufferedProtocol):
             self._deaf = True
             self._owner.metrics.reading_paused += 1
             self._pause_or_resume()
+
+    def close(self) -> None:
+        """Close when what is queued was sent."""
+        if self.transport is not None:
+            if self._tls is not None and self._tls.established:
+                self._write(self._tls.close())
+            self.transport.close()
 
     def abort(self) -> None:
         """Close at once; queued bytes are dropped."""
@@ -402,11 +541,15 @@ class Transport:
         rng: Rng,
         security: SecuritySettings | None = None,
         principals: Principals | None = None,
+        tls: TlsContexts | None = None,
+        check_token: CheckToken = no_tokens,
     ) -> None:
         """
         Args:
             security: what peers have to prove; None: nothing.
             principals: is told who clients are.
+            tls: where the settings ask for TLS.
+            check_token: who a token says its bearer is.
         """
         self.identity = identity
         self.events = events
@@ -422,7 +565,12 @@ class Transport:
             lambda version: self.events.on_config_version(version),
             security=security,
             principals=principals,
+            check_token=check_token,
         )
+        self._tls: TlsContexts | None = None
+        self.read_ciphertext_into = bytearray()
+        """Where bytes of all TLS connections come, one connection at a time."""
+        self.use_tls(tls)
         self._rng = rng
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, _Connection] = {}
@@ -449,6 +597,36 @@ class Transport:
         self._dirty: dict[_Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._closing = False
+
+    @property
+    def takes_tls(self) -> bool:
+        """Connections may be TLS."""
+        return self._tls is not None
+
+    def use_tls(self, tls: TlsContexts | None) -> None:
+        """Make connections from here on with these certificates; None: in clear text."""
+        self._tls = tls
+        if tls is not None:
+            self.introduction.revoked = tls.revoked
+            self.read_ciphertext_into = self.read_ciphertext_into or bytearray(_CIPHERTEXT_SIZE)
+
+    def accept_tls(self) -> TlsChannel:
+        """For a connection that begins with TLS."""
+        assert self._tls is not None
+        return self._tls.accept()
+
+    def look_at_certificates(self) -> None:
+        """Read certificates and revoked numbers again if they changed; end connections that stand on what has expired or is revoked. A matter of
+        microseconds where nothing has: to be called now and then."""
+        if self._tls is None:
+            return
+        self._tls.reload()
+        self.introduction.revoked = self._tls.revoked
+        for connection, why in self.introduction.fallen(wall_us()):
+            assert isinstance(connection, _Connection)
+            self.metrics.connections_refused += 1
+            self.report("proves nothing any more", f"{connection.describe()}: {why}; connection closed")
+            connection.abort()
 
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; the port, also when 0 asked for a free one. OSError when the address is taken."""
@@ -536,8 +714,7 @@ class Transport:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._connections):
-            if connection.transport is not None:
-                connection.transport.close()
+            connection.close()
         for _ in range(100):
             if not self._connections:
                 break
@@ -664,15 +841,30 @@ class Transport:
         self.metrics.input_bytes = self.input_memory.used
         self._look = self.loop.call_later(pause, self._look_at_begun) if self._connections else None
 
-    def _dial(self, peer: PeerId, route: _Route) -> None:
+    def _dial(self, peer: PeerId, route: _Route, *, clear_text: bool = False) -> None:
         if self._closing:
             return
-        route.dialling = self.loop.create_task(self._dial_once(peer, route), name=f"dial {format_peer(peer)}")
+        route.dialling = self.loop.create_task(
+            self._dial_once(peer, route, clear_text), name=f"dial {format_peer(peer)}"
+        )
 
-    async def _dial_once(self, peer: PeerId, route: _Route) -> None:
+    def _may_fall_back(self, connection: _Connection) -> bool:
+        """Whether a node that does not speak TLS may be dialled in clear text: while a cluster changes to TLS, by whoever has nothing to lose by it."""
+        security = self.introduction.security
+        return (
+            connection.found_no_tls
+            and security.tls == TLS_ACCEPT
+            and not security.permissions
+            and not self.identity.token
+        )
+
+    async def _dial_once(self, peer: PeerId, route: _Route, clear_text: bool) -> None:
         self.metrics.dials += 1
         refused = False
-        connection = _Connection(self, peer)
+        if self._tls is not None:
+            self._tls.reload()
+        tls = None if self._tls is None or clear_text else self._tls.dial()
+        connection = _Connection(self, peer, tls)
         try:
             address = self._address_of(NodeId(peer))
             if address is None:
@@ -707,13 +899,25 @@ class Transport:
 
     # Called by connections
 
-    def connected(self, connection: _Connection) -> None:
+    def add(self, connection: _Connection) -> None:
+        """A connection was made."""
         self._connections.add(connection)
         if self._look is None and not self._closing:
             self._look = self.loop.call_later(0, self._look_at_begun)
+
+    def connected(self, connection: _Connection) -> None:
+        """Introductions may begin."""
+        self.add(connection)
         if connection.dialled:
             assert connection.peer is not None
-            connection.queue(self.introduction.hello(NodeId(connection.peer)))
+            try:
+                hello = self.introduction.hello(NodeId(connection.peer), connection.proof)
+            except LogDeviceError as error:
+                connection.trouble = error
+                self.report("not the node that was dialled", f"{connection.describe()}: {error.detail}")
+                connection.abort()
+                return
+            connection.queue(hello)
             connection.flush()
             return
         full = self.introduction.admission.arrived(connection, connection.address())
@@ -756,8 +960,7 @@ class Transport:
         if peer is None:
             self.metrics.connections_refused += ack.status is Status.OVERLOADED
             self.report("introduction refused", f"{connection.describe()} refused: {ack.status.name}: {ack.detail}")
-            if connection.transport is not None:
-                connection.transport.close()
+            connection.close()
             return
         connection.speak(introduced)
         if peer >= 0:
@@ -786,6 +989,9 @@ class Transport:
                 self.events.on_peer_down(peer, refused=False)
                 self._dial(peer, route)  # a reset is redialled at once: only a refusal tells that the process is gone
             elif route.connection is None and route.dialling is not None and not connection.up:
+                if self._may_fall_back(connection):
+                    self._dial(peer, route, clear_text=True)
+                    return
                 self._dial_failed(peer, route, connection.trouble, refused=False)
         elif self._clients.get(peer) is connection:
             del self._clients[peer]

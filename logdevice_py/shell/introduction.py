@@ -123,9 +123,11 @@ class Introduction:
         self._on_config_version = on_config_version
         self.admission = Admission(settings)
         self._next_client = -1
-        self._security = security or SecuritySettings()
+        self.security = security or SecuritySettings()
         self.principals = Principals() if principals is None else principals
         self._check_token = check_token
+        self.revoked: Container[int] = frozenset()
+        """Serial numbers of certificates that prove nothing any more."""
         self._standing: dict[Hashable, _Standing] = {}
         """Of connections that end when what they prove expires or is revoked."""
 
@@ -153,11 +155,15 @@ class Introduction:
 
     def _check_answerer(self, to: PeerId, proof: PeerProof) -> None:
         if proof.encrypted:
+            if proof.serial in self.revoked:
+                raise LogDeviceError(
+                    Status.ACCESS, f"the certificate of whoever answers there, {proof.serial:x}, is revoked"
+                )
             if proof.node is None or PeerId(proof.node) != to or proof.cluster_uuid != self._me.cluster_uuid:
                 found = "no node" if proof.node is None else f"N{proof.node} of cluster {proof.cluster_uuid.hex()}"
                 text = f"the certificate of whoever answers there names {found}, not N{to} of this cluster"
                 raise LogDeviceError(Status.ACCESS, text)
-        elif self._security.tls == TLS_REQUIRE or self._me.token:
+        elif self.security.tls == TLS_REQUIRE or self._me.token:
             raise LogDeviceError(Status.ACCESS, "the connection is in clear text, and this process asks for TLS")
 
     def receive(
@@ -226,16 +232,11 @@ class Introduction:
         if peer is not None and peer < 0:
             self.principals.remove(peer)
 
-    def fallen(self, now: Timestamp, revoked: Container[int]) -> list[tuple[Hashable, str]]:
-        """Connections that must end, and why: what they prove has expired or is revoked.
-
-        Args:
-            now: of the wall clock.
-            revoked: serial numbers of certificates.
-        """
+    def fallen(self, now: Timestamp) -> list[tuple[Hashable, str]]:
+        """Connections that must end, and why: what they prove has expired or is revoked. now: of the wall clock."""
         found: list[tuple[Hashable, str]] = []
         for connection, standing in self._standing.items():
-            if standing.serial in revoked:
+            if standing.serial in self.revoked:
                 found.append((connection, f"its certificate {standing.serial:x} is revoked"))
             elif standing.until is not None and standing.until <= now:
                 found.append((connection, "its certificate or token has expired"))
@@ -299,7 +300,9 @@ class Introduction:
         return Status.OK, ""
 
     def _judge_proof(self, hello: Hello, proof: PeerProof) -> tuple[Status, str]:
-        security = self._security
+        security = self.security
+        if proof.serial in self.revoked:
+            return Status.ACCESS, f"its certificate {proof.serial:x} is revoked"
         if security.tls == TLS_REQUIRE and not proof.encrypted:
             return Status.ACCESS, "clear text is not taken here: connect with TLS"
         if hello.token and not proof.encrypted:

@@ -138,6 +138,10 @@ class TransportMetrics:
     dials: int = counter("Outgoing connections tried.", unit="connections")
     dials_failed: int = counter("Outgoing connections that were refused or timed out.", unit="connections")
     protocol_errors: int = counter("Connections closed because of bytes that are no message.", unit="connections")
+    tls_failed: int = counter(
+        "TLS connections that did not come about or failed: wrong certificates, or bytes that are no TLS.",
+        unit="connections",
+    )
     slow_peers_closed: int = counter("Connections closed because the peer did not read.", unit="connections")
     reading_paused: int = counter(
         "Times that requests were left unread because their sender did not read answers.", unit="times"

@@ -154,7 +154,7 @@ async def answer_of(address: tuple[str, int], data: bytes) -> list[Any]:
 
 def hello(low: int, high: int, **changes: Any) -> bytes:
     """HELLO of a client of another version, with fields that came later."""
-    values = {"cluster_name": "c", "cluster_uuid": UUID, "node": -1, "destination": 0, **changes}
+    values = {"cluster_name": "c", "cluster_uuid": UUID, "node": -1, "destination": 0, "token": "", **changes}
     return recorded("HELLO", later=("later", 5, [[1]]), protocol_min=low, protocol_max=high, **values)
 
 

@@ -181,6 +181,17 @@ class TestDialler:
         assert introduction.principals.own == "svc-clicks"
 
 
+def test_a_revoked_certificate_proves_nothing() -> None:
+    node = AcceptingProofs(PERMISSIONS)
+    node.introduction.revoked = frozenset({OF_CLICKS.serial, OF_N1.serial})
+    assert node.receive(said(CLIENT), OF_CLICKS, "a").ack.status is Status.ACCESS
+    assert node.receive(said(OTHER), OF_N1, "b").ack.status is Status.ACCESS
+    dialler = TestDialler().dialler()
+    dialler.revoked = frozenset({OF_N0.serial})
+    with pytest.raises(LogDeviceError, match="is revoked"):
+        dialler.hello(NodeId(0), OF_N0)
+
+
 def test_what_has_expired_or_is_revoked_falls() -> None:
     node = AcceptingProofs(PERMISSIONS)
     node.receive(said(CLIENT), OF_CLICKS, "certificate")
@@ -189,7 +200,8 @@ def test_what_has_expired_or_is_revoked_falls() -> None:
     node.receive(said(OTHER), OF_N1, "node")
 
     def fallen(now: int, *revoked: int) -> dict[object, str]:
-        return dict(node.introduction.fallen(now, set(revoked)))
+        node.introduction.revoked = frozenset(revoked)
+        return dict(node.introduction.fallen(now))
 
     assert fallen(499) == {}
     assert set(fallen(500)) == {"token"}

@@ -1,0 +1,66 @@
+"""Who a client is to nodes: a certificate with its key, or a token, and where programs look for them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.security import TLS_OFF, parse_security
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.tls import TlsContexts, TlsFiles
+
+IDENTITY_VARIABLE: Final = "LOGDEVICE_IDENTITY"
+TOKEN_VARIABLE: Final = "LOGDEVICE_TOKEN_FILE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientIdentity:
+    """How a client proves who it is. Whoever reads these files is the principal."""
+
+    certificate: str | Path | None = None
+    """File of the certificate (PEM) and what it is signed with, perhaps with the key in it."""
+    key: str | Path | None = None
+    """File of the private key (PEM), where that is another one."""
+    token: str = field(default="", repr=False)
+    """A signed token. It is sent to nodes that have proved to be nodes, over TLS, and never else."""
+    ca: str | Path | None = None
+    """File of the certificates (PEM) of those who sign nodes' certificates; None: the one that the cluster file names."""
+
+
+def default_identity(cluster_file: Path | None) -> ClientIdentity:
+    """What the environment names, else the certificate that stands beside the cluster file: its name with the suffix .pem; where there is none, nothing."""
+    token_file = os.environ.get(TOKEN_VARIABLE, "")
+    token = ""
+    if token_file:
+        try:
+            token = Path(token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            text = f"{TOKEN_VARIABLE}: {token_file} cannot be read: {error}"
+            raise LogDeviceError(Status.INVALID_CONFIG, text) from None
+    certificate: str | Path | None = os.environ.get(IDENTITY_VARIABLE) or None
+    if certificate is None and not token and cluster_file is not None:
+        beside = cluster_file.with_suffix(".pem")
+        certificate = beside if os.access(beside, os.R_OK) else None
+    return ClientIdentity(certificate=certificate, token=token)
+
+
+def client_contexts(config: ClusterConfig, cluster_file: Path | None, identity: ClientIdentity) -> TlsContexts | None:
+    """With what a client makes TLS connections; None: the cluster speaks clear text.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    settings = parse_security(config.settings)
+    if settings.tls == TLS_OFF:
+        return None
+    directory = Path() if cluster_file is None else cluster_file.parent
+    ca = Path(identity.ca) if identity.ca is not None else directory / settings.ca_file if settings.ca_file else None
+    if ca is None:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, "[settings.security] ca_file is needed to know nodes by their certificates"
+        )
+    certificate = None if identity.certificate is None else Path(identity.certificate)
+    return TlsContexts(TlsFiles(ca, certificate, None if identity.key is None else Path(identity.key)), config.uuid)

@@ -1,0 +1,238 @@
+"""Makes certificates and tokens: of an authority (CA), of nodes, of principals. Needs `cryptography`, and PyJWT for tokens.
+
+In one directory: ``ca.pem`` and ``ca.key``, the authority; ``N3.pem``, of a node, and ``svc-clicks.pem``, of a principal, each a certificate and its key in one
+file; ``token.key`` and ``token.pem``, with which tokens are signed and checked; ``revoked.txt``, serial numbers that count no longer. What holds keys is
+readable by its owner only. ``ca.key`` and ``token.key`` belong on no node.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from logdevice_py.config.identity_names import format_uuid, node_uri, principal_uris
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.principal import Principal
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.clock import wall_us
+from logdevice_py.runtime.durable_file import write_durably
+from logdevice_py.runtime.tokens import ALGORITHM, LIFETIME_MAX
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+CA_DAYS: Final = 3650
+NODE_DAYS: Final = 397
+PRINCIPAL_DAYS: Final = 90
+_BEFORE: Final = datetime.timedelta(minutes=5)
+"""Clocks differ."""
+
+
+def check_installed() -> None:
+    """LogDeviceError: what makes certificates is not installed."""
+    try:
+        import cryptography  # noqa: F401
+        import jwt  # noqa: F401
+    except ImportError:
+        text = "certificates and tokens need cryptography and PyJWT: pip install 'logdevice-py[security]'"
+        raise LogDeviceError(Status.NOTSUPPORTED, text) from None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeIdentity:
+    """A certificate that was made."""
+
+    path: Path
+    serial: str
+    """In hexadecimal, as in ``revoked.txt``."""
+
+
+class CertificateAuthority:
+    """Signs certificates and tokens of one cluster."""
+
+    def __init__(self, directory: Path, cluster: bytes) -> None:
+        """
+        Args:
+            directory: where its files are; what is missing there is made when it is needed.
+            cluster: UUID of the cluster that certificates and tokens are for.
+
+        Raises:
+            LogDeviceError: NOTSUPPORTED: what makes certificates is not installed.
+        """
+        check_installed()
+        self.directory = directory
+        self._cluster = cluster
+
+    def make(self) -> bool:
+        """Make the authority and the keys for tokens, where there are none. False: there were."""
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        if (self.directory / "ca.key").exists():
+            return False
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("logdevice " + format_uuid(self._cluster))
+        certificate = self._sign(key.public_key(), name, key, name, [], CA_DAYS, authority=True)
+        _write_private(self.directory / "ca.key", _private_pem(key))
+        _write(self.directory / "ca.pem", certificate.public_bytes(Encoding.PEM))
+        signer = ed25519.Ed25519PrivateKey.generate()
+        _write_private(self.directory / "token.key", _private_pem(signer))
+        public = signer.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        _write(self.directory / "token.pem", public)
+        revoked = self.directory / "revoked.txt"
+        if not revoked.exists():
+            _write(revoked, b"# serial numbers of certificates that count no longer, one a line, in hexadecimal\n")
+        return True
+
+    def certify_node(self, node: NodeId, days: int = NODE_DAYS) -> MadeIdentity:
+        """A certificate for a node; it replaces the one that is there."""
+        return self._certify(f"N{node}", [node_uri(self._cluster, node)], days, server=True)
+
+    def certify_principal(
+        self, principal: Principal, days: int = PRINCIPAL_DAYS, path: Path | None = None
+    ) -> MadeIdentity:
+        """A certificate for a principal; it replaces the one that is there."""
+        uris = principal_uris(self._cluster, principal)
+        return self._certify(principal.name, uris, days, server=False, path=path)
+
+    def make_token(self, principal: Principal, seconds: int = 3600) -> str:
+        """A signed token.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: it would count for too long.
+        """
+        import jwt
+
+        if not 0 < seconds <= LIFETIME_MAX:
+            raise LogDeviceError(Status.INVALID_PARAM, f"a token counts for at most {LIFETIME_MAX // 3600} hours")
+        now = wall_us() // 1_000_000
+        claims: dict[str, Any] = {
+            "sub": principal.name,
+            "aud": format_uuid(self._cluster),
+            "iat": now,
+            "exp": now + seconds,
+        }
+        if principal.groups:
+            claims["groups"] = sorted(principal.groups)
+        return jwt.encode(claims, _read_key(self.directory / "token.key"), algorithm=ALGORITHM)
+
+    def revoke(self, serial: str) -> None:
+        """Put a serial number on the list."""
+        path = self.directory / "revoked.txt"
+        _write(path, path.read_bytes().rstrip(b"\n") + f"\n{serial}\n".encode())
+
+    def _certify(
+        self, name: str, uris: Sequence[str], days: int, *, server: bool, path: Path | None = None
+    ) -> MadeIdentity:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        ca = x509.load_pem_x509_certificate((self.directory / "ca.pem").read_bytes())
+        ca_key = _read_key(self.directory / "ca.key")
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(
+            key.public_key(), _name(name), ca_key, ca.subject, uris, days, authority=False, server=server
+        )
+        path = path or self.directory / f"{name}.pem"
+        _write_private(path, certificate.public_bytes(Encoding.PEM) + _private_pem(key))
+        return MadeIdentity(path, f"{certificate.serial_number:x}")
+
+    def _sign(
+        self,
+        public: Any,
+        subject: Any,
+        signer: Any,
+        issuer: Any,
+        uris: Sequence[str],
+        days: int,
+        *,
+        authority: bool,
+        server: bool = False,
+    ) -> Certificate:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
+
+        now = datetime.datetime.fromtimestamp(wall_us() / 1e6, datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _BEFORE)
+            .not_valid_after(now + datetime.timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+            .add_extension(_usage(authority), critical=True)
+        )
+        if not authority:
+            names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
+            usages = [Usage.CLIENT_AUTH, *([Usage.SERVER_AUTH] if server else [])]
+            builder = builder.add_extension(names, critical=False).add_extension(
+                x509.ExtendedKeyUsage(usages), critical=False
+            )
+        return builder.sign(signer, hashes.SHA256())
+
+
+def _usage(authority: bool) -> Any:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> Any:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _private_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem
+
+
+def _read_key(path: Path) -> Any:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: cannot be read as a private key: {error}") from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """What everybody may read."""
+    write_durably(path, data.decode())
+    path.chmod(0o644)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """Only its owner ever may read it, not even while it is written."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

@@ -1,0 +1,272 @@
+"""TLS 1.3 of connections: contexts from files, which are read again when they change, and the channel of one connection over bytes.
+
+A channel does no I/O: the connection hands it what came and sends what it makes. So the first byte tells clear text from TLS at the same port, and limits,
+turns and flow control of connections are the same for both. Sessions are never resumed: every connection shows its certificate anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logdevice_py.config.identity_names import certified_names
+from logdevice_py.config.security import SecuritySettings
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.shell.proof import PeerProof
+
+log = logging.getLogger("logdevice.tls")
+
+HANDSHAKE_RECORD: Final = 0x16
+"""The first byte of a TLS connection. A frame begins with a length that is never so large."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where a process has its certificates."""
+
+    ca: Path
+    certificate: Path | None = None
+    """With its chain; None: the process has none."""
+    key: Path | None = None
+    """None: it is in the file of the certificate."""
+    revoked: Path | None = None
+
+    @classmethod
+    def of_node(cls, settings: SecuritySettings, directory: Path, node: NodeId) -> TlsFiles:
+        """Those that a cluster file names for a node.
+
+        Args:
+            directory: of the cluster file.
+        Raises:
+            LogDeviceError: INVALID_CONFIG: one is not named.
+        """
+
+        def path(name: str) -> Path | None:
+            text = str(getattr(settings, name)).replace("{node}", f"N{node}")
+            return directory / text if text else None
+
+        ca, certificate = path("ca_file"), path("certificate_file")
+        if ca is None or certificate is None:
+            missing = "ca_file" if ca is None else "certificate_file"
+            raise LogDeviceError(
+                Status.INVALID_CONFIG, f'[settings.security] {missing} is needed with tls = "{settings.tls}"'
+            )
+        return cls(ca, certificate, path("key_file"), path("revoked_file"))
+
+    def all(self) -> list[Path]:
+        """Every one that is named."""
+        return [each for each in (self.ca, self.certificate, self.key, self.revoked) if each is not None]
+
+
+class TlsContexts:
+    """What a process makes its TLS connections with."""
+
+    def __init__(self, files: TlsFiles, cluster: bytes) -> None:
+        """
+        Raises:
+            LogDeviceError: INVALID_CONFIG: a file cannot be used.
+        """
+        self.files = files
+        self.cluster = cluster
+        self.revoked: frozenset[int] = frozenset()
+        self._seen = self._look_at_files()
+        self._load()
+
+    def _look_at_files(self) -> list[tuple[int, int, int]]:
+        found = []
+        for path in self.files.all():
+            try:
+                stat = path.stat()
+            except OSError:
+                found.append((0, 0, 0))
+            else:
+                found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return found
+
+    def reload(self) -> bool:
+        """Read the files again if they changed: True. What cannot be used is told, and what was read before stays in use."""
+        seen = self._look_at_files()
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            self._load()
+        except LogDeviceError as error:
+            log.error("%s; what was read before stays in use", error.detail)
+            return False
+        log.info("certificates were read again")
+        return True
+
+    def _load(self) -> None:
+        files = self.files
+        server = None
+        client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+        client.check_hostname = False  # the introduction asks for the node, which is more
+        client.verify_mode = ssl.CERT_REQUIRED
+        if files.certificate is not None:
+            server = _context(ssl.PROTOCOL_TLS_SERVER, files)
+            server.verify_mode = ssl.CERT_OPTIONAL
+            server.num_tickets = 0
+        revoked = frozenset[int]() if files.revoked is None else read_revoked(files.revoked)
+        self._client, self._server, self.revoked = client, server, revoked
+
+    def dial(self) -> TlsChannel:
+        """For a connection that this process makes."""
+        return TlsChannel(self._client, self.cluster, server_side=False)
+
+    def accept(self) -> TlsChannel:
+        """For one that it accepts."""
+        assert self._server is not None, "only nodes accept connections"
+        return TlsChannel(self._server, self.cluster, server_side=True)
+
+
+def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    at = files.ca
+    try:
+        context.load_verify_locations(cafile=at)
+        if files.certificate is not None:
+            at = files.certificate
+            context.load_cert_chain(files.certificate, files.key)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or str(error)
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{at}: cannot be used for TLS: {why}") from None
+    return context
+
+
+def read_revoked(path: Path) -> frozenset[int]:
+    """Serial numbers, one a line, in hexadecimal; # begins a remark.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    found = set()
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            text = line.partition("#")[0].strip().replace(":", "")
+            if text:
+                found.add(int(text, 16))
+    except (OSError, ValueError) as error:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"{path}: cannot be read as revoked serial numbers: {error}"
+        ) from None
+    return frozenset(found)
+
+
+class TlsChannel:
+    """The TLS of one connection, between the bytes on the wire and those of frames."""
+
+    __slots__ = ("_cluster", "_incoming", "_object", "_outgoing", "ended", "established", "heard")
+
+    def __init__(self, context: ssl.SSLContext, cluster: bytes, *, server_side: bool) -> None:
+        self._cluster = cluster
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self.established = False
+        self.heard = False
+        """The other end has sent something."""
+        self.ended = False
+        """The other end sends nothing more."""
+
+    def feed(self, data: memoryview | bytes) -> None:
+        """Bytes came."""
+        self.heard = True
+        self._incoming.write(data)
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake. True: it is over, and the certificates hold.
+
+        Raises:
+            LogDeviceError: PROTO or ACCESS: there will be no connection. What `take` gives tells the other end why.
+        """
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLCertVerificationError as error:
+            raise LogDeviceError(Status.ACCESS, f"its certificate is not accepted: {error.verify_message}") from None
+        except (ssl.SSLError, ValueError) as error:
+            raise LogDeviceError(Status.PROTO, f"no TLS connection: {_reason(error)}") from None
+        self.established = True
+        return True
+
+    def read_into(self, buffer: memoryview) -> int:
+        """The next bytes of frames; how many there are, 0: none for now.
+
+        Raises:
+            LogDeviceError: PROTO or ACCESS: the connection is of no use any more.
+        """
+        try:
+            return self._object.read(len(buffer), buffer)  # type: ignore[return-value]
+        except ssl.SSLWantReadError:
+            return 0
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+            return 0
+        except ssl.SSLError as error:
+            reason = _reason(error)
+            status = Status.ACCESS if "certificate" in reason.lower() else Status.PROTO
+            raise LogDeviceError(status, f"the TLS connection failed: {reason}") from None
+
+    def write(self, pieces: Iterable[bytes]) -> bytes:
+        """What is to be sent for bytes of frames.
+
+        Raises:
+            LogDeviceError: PROTO: the connection is of no use any more.
+        """
+        write = self._object.write
+        try:
+            for piece in pieces:
+                size = len(piece)
+                done = write(piece)
+                if done < size:
+                    rest = memoryview(piece)
+                    while done < size:
+                        done += write(rest[done:])
+        except ssl.SSLError as error:
+            raise LogDeviceError(Status.PROTO, f"the TLS connection failed: {_reason(error)}") from None
+        return self._outgoing.read()
+
+    def close(self) -> bytes:
+        """What tells the other end that nothing more is sent, behind what was."""
+        with contextlib.suppress(ssl.SSLError, ValueError):
+            self._object.unwrap()
+        return self._outgoing.read()
+
+    def take(self) -> bytes:
+        """What is to be sent beside frames."""
+        return self._outgoing.read()
+
+    def proof(self) -> PeerProof:
+        """What the other end has proved."""
+        certificate: Any = self._object.getpeercert() or {}
+        uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+        subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
+        names = certified_names(uris, str(subject.get("commonName", "")), self._cluster)
+        until: Timestamp | None = None
+        if "notAfter" in certificate:
+            until = Timestamp(int(ssl.cert_time_to_seconds(certificate["notAfter"])) * 1_000_000)
+        serial = 0
+        with contextlib.suppress(ValueError):
+            serial = int(certificate.get("serialNumber", "0"), 16)
+        return PeerProof(
+            encrypted=True,
+            node=names.node,
+            cluster_uuid=self._cluster if names.node is not None else b"",
+            principal=names.principal,
+            serial=serial,
+            until=until,
+        )
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason).lower().replace("_", " ") if reason else str(error)
