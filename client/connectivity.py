@@ -46,8 +46,8 @@ class Connectivity:
         return f"{error.detail}: {why}" if error.detail else why
 
     def wrong_cluster(self) -> LogDeviceError | None:
-        """No node can be reached, and one that answers belongs to another cluster or speaks no version of the protocol that this program speaks: waiting
-        is of no use.
+        """No node can be reached, and one that answers belongs to another cluster, does not let this client in, or speaks no version of the protocol that
+        this program speaks: waiting is of no use.
 
         None while any node is connected or was not tried: one wrong address in the file is not the whole cluster.
         """
@@ -57,6 +57,10 @@ class Connectivity:
             if error.status is Status.PROTO:
                 return LogDeviceError(
                     error.status, f"no node of {self.file} speaks with this program: N{node}: {error.detail}"
+                )
+            if error.status is Status.ACCESS:
+                return LogDeviceError(
+                    error.status, f"no node of {self.file} lets this client in: N{node}: {error.detail}"
                 )
             if error.status is Status.INVALID_CLUSTER:
                 return LogDeviceError(

@@ -10,6 +10,7 @@ from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 from ldquery.ctl.doctor import VERBS as DOCTOR_VERBS
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
+from ldquery.ctl.identity import VERBS as IDENTITY_VERBS
 from ldquery.ctl.impact import VERBS as IMPACT_VERBS
 from ldquery.ctl.locations import VERBS as LOCATION_VERBS
 from ldquery.ctl.log_table import VERBS as TABLE_VERBS
@@ -33,11 +34,13 @@ VERBS: tuple[Verb, ...] = (
     *GROUP_VERBS,
     *TREE_VERBS,
     *SHARD_VERBS,
+    *IDENTITY_VERBS,
 )
 
 FAMILIES = {
     "logs": "all logs, and their groups in the cluster file and the log tree",
     "settings": "settings of nodes that run",
+    "identity": "certificates and tokens",
 }
 """Verbs of two words, by the first."""
 
@@ -82,12 +85,15 @@ def parser() -> argparse.ArgumentParser:
         own = place.add_parser(name, help=verb.help, description=verb.description, epilog=EXIT_STATUSES)
         verb.options(own)
         _shared_options(own, default=argparse.SUPPRESS)
-        own.set_defaults(run=verb.run)
+        own.set_defaults(run=verb.run, needs_client=verb.needs_client)
     return options
 
 
 async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
+    if not arguments.needs_client:
+        done: int = await arguments.run(None, arguments)
+        return done
     from client.client import Client
 
     async with Client(arguments.config, name=PROGRAM) as client:

@@ -17,7 +17,7 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.runtime.admin_token import program_token
 
 if TYPE_CHECKING:
-    from client.client import Client
+    pass
 
 PROGRAM = "ldctl"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -35,8 +35,10 @@ class Verb:
     """What it does, what it prints, and what it is not."""
     options: Callable[[argparse.ArgumentParser], None]
     """Adds the verb's own arguments."""
-    run: Callable[[Client, argparse.Namespace], Awaitable[int]]
+    run: Callable[[Any, argparse.Namespace], Awaitable[int]]
     """Does it with an open client; returns the exit status. Results go through `show`; a LogDeviceError ends the program with its status."""
+    needs_client: bool = True
+    """False: it is run without one (None), as nothing of the cluster is asked."""
 
 
 def token_of(arguments: argparse.Namespace) -> str | None:

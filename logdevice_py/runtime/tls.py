@@ -25,6 +25,8 @@ log = logging.getLogger("logdevice.tls")
 
 HANDSHAKE_RECORD: Final = 0x16
 """The first byte of a TLS connection. A frame begins with a length that is never so large."""
+_UNWELCOME: Final = ("certificate", "unknown ca", "access denied")
+"""What is in an alert of a peer that does not accept who this process is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class TlsChannel:
             return 0
         except ssl.SSLError as error:
             reason = _reason(error)
-            status = Status.ACCESS if "certificate" in reason.lower() else Status.PROTO
+            status = Status.ACCESS if any(word in reason for word in _UNWELCOME) else Status.PROTO
             raise LogDeviceError(status, f"the TLS connection failed: {reason}") from None
 
     def write(self, pieces: Iterable[bytes]) -> bytes:

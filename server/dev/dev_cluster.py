@@ -29,6 +29,7 @@ from logdevice_py.core.status import LogDeviceError
 from logdevice_py.runtime.admin_token import program_token
 from server.cluster_file import read_cluster_file
 from server.dev import layout
+from server.dev.identities import OPERATOR_ONLY, SECURITY, is_secure, make_identities
 from server.dev.node_logs import show_logs
 from server.dev.readiness import wait_until_acquainted, wait_until_writable
 from server.dev.supervisor import CommandError, Supervisor, ask, write_cluster_file
@@ -65,6 +66,7 @@ def make_config(
     rebuilding: bool = False,
     log_tree: bool = False,
     store: str = STORE_KINDS[0],
+    secure: bool = False,
 ) -> ClusterConfig:
     """The first version of a development cluster's file.
 
@@ -95,7 +97,12 @@ def make_config(
         version=1,
         nodes=members,
         logs=LogTree.build(
-            defaults={"replication": replication, "durability": durability}, groups=[("/logs", 1, logs, {})]
+            defaults={
+                "replication": replication,
+                "durability": durability,
+                **({"permit": OPERATOR_ONLY} if secure else {}),
+            },
+            groups=[("/logs", 1, logs, {})],
         ),
         metadata_log=MetadataLogConfig(nodeset=default_metadata_nodeset(members), replication=replication),
         epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
@@ -104,6 +111,7 @@ def make_config(
             **({"rebuilding": {"enabled": True}} if rebuilding else {}),
             **({"log_tree": {"enabled": True}} if log_tree else {}),
             **({"storage": {"store": store}} if store != STORE_KINDS[0] else {}),
+            **({"security": SECURITY} if secure else {}),
         },
     )
     return load_cluster(render_cluster(config))
@@ -159,6 +167,11 @@ def parser() -> argparse.ArgumentParser:
         help="have logs that are made at run time (ldctl logs make), or not (default)",
     )
     up.add_argument("--store", choices=STORE_KINDS, help=f"what shards are stored in (default {STORE_KINDS[0]})")
+    up.add_argument(
+        "--secure",
+        action=argparse.BooleanOptionalAction,
+        help="TLS, certificates from an authority of the cluster's own, and permissions, or not (default)",
+    )
     for name, text in [
         ("kill", "SIGKILL a node"),
         ("stop", "stop a node in order"),
@@ -285,6 +298,7 @@ def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig
         rebuilding=arguments.rebuilding is not False,
         log_tree=arguments.log_tree is True,
         store=arguments.store or STORE_KINDS[0],
+        secure=arguments.secure is True,
     )
 
 
@@ -300,6 +314,7 @@ def _options_of(config: ClusterConfig) -> dict[str, object]:
         "rebuilding": NodeSettings.of(config.settings).rebuilding.enabled,
         "log-tree": config.has_log_tree,
         "store": NodeSettings.of(config.settings).log_store.store,
+        "secure": is_secure(config),
     }
 
 
@@ -392,6 +407,7 @@ async def _up(arguments: argparse.Namespace) -> int:
     else:
         print(f"a cluster in {directory}: {_described(config)}", file=sys.stderr)
         write_cluster_file(directory, config)
+    make_identities(directory, config)
     status = 0
     try:
         await supervisor.start_all()

@@ -15,6 +15,7 @@ from logdevice_py.runtime.admin_token import make_token, node_token
 from server.admin.start import open_admin
 from server.dev import layout
 from server.dev.dev_cluster import make_config
+from server.dev.identities import make_identities
 from server.dev.readiness import wait_until_acquainted
 from server.dev.scratch import ScratchDirectory
 from server.dev.supervisor import write_cluster_file
@@ -54,6 +55,7 @@ class LocalCluster:
         durability: str = "sync",
         log_tree: bool = False,
         store: str = STORE_KINDS[0],
+        secure: bool = False,
         directory: str | Path | None = None,
     ) -> None:
         """
@@ -65,6 +67,8 @@ class LocalCluster:
             durability: "sync" or "async".
             log_tree: logs can be made at run time.
             store: what shards are stored in: "rocksdb" or "extents".
+            secure: TLS, certificates from an authority of its own in ``identity`` of the directory, and permissions; its clients are those of principal
+                operator, who may do everything. Needs ``logdevice-py[security]``.
             directory: where the data goes and stays; by default a temporary directory that is deleted at the end, also when this
                 process is killed.
         """
@@ -86,7 +90,9 @@ class LocalCluster:
                 durability=durability_argument(durability),
                 log_tree=log_tree,
                 store=store,
+                secure=secure,
             )
+            make_identities(self.directory, config)
             write_cluster_file(self.directory, config)
             make_token(path)
         self.config_file = str(path)

@@ -34,6 +34,7 @@ from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server.dev import layout
+from server.dev.identities import make_identities
 from server.dev.readiness import wait_until_departures_handled, wait_until_serving
 from server.dev.removal import what_would_be_lost
 from server.private_files import append_to_private
@@ -303,6 +304,7 @@ class Supervisor:
             template, node=node, host=layout.node_host(self.directory, node), location=where, data_dir=None
         )
         self._publish(nodes={**self.config.nodes, node: made})
+        make_identities(self.directory, self.config)
         await self.start(node)
         return f"N{node} added in {where}"
 
