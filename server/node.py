@@ -18,6 +18,7 @@ from logdevice_py.core.declare import counter
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
@@ -32,7 +33,7 @@ from sequencer.recovery.node_recoveries import NodeRecoveries
 from server.event_log.node_event_log import NodeRebuilding
 from server.log_tree.node_log_tree import NodeLogTree
 from server.node_settings import NodeSettings
-from server.permissions import FROM_CLIENTS, may, refusal
+from server.permissions import FROM_CLIENTS, StreamOwners, may, refusal
 from storage_node.log_store.interface import Completion, Contents, DamageFound, Written
 from storage_node.node import SHARD_HANDLERS, StorageNode
 
@@ -186,6 +187,7 @@ class Node:
         self._clients: set[PeerId] = set()
         self._principals = Principals() if principals is None else principals
         self._checks_permissions = settings.security.permissions
+        self._stream_owners = StreamOwners()
         self._unchecked = frozenset[type[Any]]() if self._checks_permissions else FROM_CLIENTS
         """What clients may send without being asked for permissions."""
         self._seen_version = self.gossip.version
@@ -221,6 +223,10 @@ class Node:
         if type(message) not in FROM_CLIENTS:
             return False
         status = self._refusal(peer, message)
+        if status is Status.OK and not self._is_stream_owner(peer, message):
+            # not ACCESS: whoever was first to use somebody else's number must not stop him, who takes another one then
+            hit("write_stream_of_another_principal")
+            status = Status.WRITE_STREAM_BROKEN
         if status is Status.OK:
             return True
         self.metrics.access_refused += status is Status.ACCESS
@@ -233,6 +239,11 @@ class Node:
 
     def _refusal(self, peer: PeerId, message: Any) -> Status:
         return refusal(self._principals.of(peer), message, self.config) if self._checks_permissions else Status.OK
+
+    def _is_stream_owner(self, peer: PeerId, message: Any) -> bool:
+        if not isinstance(message, m.Append | m.GuardedAppend) or not message.flags & m.AppendFlags.WRITE_STREAM:
+            return True
+        return self._stream_owners.is_owner(self._principals.of(peer), message.writer)
 
     def _end_refused_streams(self) -> None:
         """Permissions may be others: read streams end whose readers may not read any more."""

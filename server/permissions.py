@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -31,6 +32,25 @@ _LOG_TREE: Final = frozenset({LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS})
 _READING: Final = frozenset({Needs.READ, Needs.ANY})
 FROM_CLIENTS: Final = frozenset(kind for kind, codec in CODEC_OF.items() if codec.needs is not Needs.NODE)
 """What a client may send; anything else from one is dropped and counted."""
+
+
+class StreamOwners:
+    """Which principal each write stream belongs to: the first whose frame came to this node. Those that were used longest ago are forgotten."""
+
+    __slots__ = ("_most", "_owners")
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._owners: OrderedDict[bytes, str] = OrderedDict()
+
+    def is_owner(self, principal: Principal, writer: bytes) -> bool:
+        """Whether a write stream is the principal's; one that is nobody's becomes his."""
+        owners = self._owners
+        found = owners.setdefault(writer, principal.name)
+        owners.move_to_end(writer)
+        if len(owners) > self._most:
+            owners.popitem(last=False)
+        return found == principal.name
 
 
 def refusal(principal: Principal, message: Any, config: ClusterConfig) -> Status:

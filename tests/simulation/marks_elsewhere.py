@@ -64,6 +64,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _NEAR,
         f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
     ),
+    "write_stream_of_another_principal": (
+        "permissions are off in the swarm",
+        "tests/simulation/test_permissions.py::test_a_write_stream_belongs_to_its_principal",
+    ),
     "subscription_of_a_deleted_stream_goes": (
         "the workload of the swarm has no namespaces",
         "tests/integration/test_stream_subscriptions.py::test_positions_follow_a_stream_that_is_renamed_and_go_with_it",

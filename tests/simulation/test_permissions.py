@@ -11,10 +11,11 @@ import pytest
 
 from client.client import Client
 from client.reader import Reader
+from client.write import write_stream, write_streams
 from logdevice_py import LogDeviceError, Record, SimCluster, SimulationFailed
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.permits import parse_permits
-from logdevice_py.core.ids import LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS
+from logdevice_py.core.ids import LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS, WriterId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import Status
 from server.simulation.faults.hostile import LET_IN_AS_NODE
@@ -190,6 +191,29 @@ def test_permitted_work_goes_on_under_faults(simulate: Simulate, seed: int) -> N
                 return len([item async for item in reader if isinstance(item, Record)])
 
     assert run(simulate, application, faults="all", seed=seed, nodes=5) == 30
+
+
+def test_a_write_stream_belongs_to_its_principal(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who may append to the log as well uses the writer id of somebody else: only he has to take another one."""
+    ids = iter([WriterId(b"w" * 16)] * 2 + [WriterId(bytes([number]) * 16) for number in range(10)])
+    for module in (write_stream, write_streams):
+        monkeypatch.setattr(module, "new_writer_id", lambda rng: next(ids))
+
+    async def application(cluster: SimCluster) -> tuple[int, int]:
+        set_permit(cluster, "append:a, append:b, admin:root")
+        async with (
+            cluster.client(principal="a") as one,
+            cluster.client(principal="b") as two,
+            one.buffered_writer() as first,
+            two.buffered_writer() as second,
+        ):
+            for number in range(5):
+                await first.append(1, b"a%d" % number)
+                await second.append(1, b"b%d" % number)
+            return first.metrics.refusals, second.metrics.refusals
+
+    # the other one is refused once at most, when the log goes on in a further epoch; nothing of his fails
+    assert run(simulate, application) in ((0, 1), (1, 1))
 
 
 async def among_strangers(cluster: SimCluster) -> None:
