@@ -133,6 +133,15 @@ class TestFiles:
             with pytest.raises(LogDeviceError):
                 TokenChecker(keys, UUID)
 
+    def test_no_session_is_resumed(self, tmp_path: Path) -> None:
+        """A connection that resumes one shows no certificate: what was revoked or has expired since would count on."""
+        authority = CertificateAuthority(tmp_path, UUID)
+        authority.make()
+        node = authority.certify_node(NodeId(0))
+        server = TlsContexts(TlsFiles(tmp_path / "ca.pem", node.path), UUID)._server
+        assert server is not None
+        assert server.num_tickets == 0
+
     def test_revoked_numbers_as_people_write_them(self, tmp_path: Path) -> None:
         path = tmp_path / "revoked"
         path.write_text("# lost\n0A:ff\n\n  beef # stolen\n")
