@@ -20,7 +20,7 @@ from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of,
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.events import RebuildMode
-from logdevice_py.placement.failure_domains import FailureDomains, Labels, labels_by_file
+from logdevice_py.placement.failure_domains import FailureDomains, Labels
 from logdevice_py.placement.impact import Impact, Loss, PlacedEpochs, ShardsNow, impact
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
@@ -212,7 +212,7 @@ async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, cop
                 Epoch(1),
                 tuple(sorted(kept_by.nodeset)),
                 kept_by.replication,
-                labels_by_file(kept_by.nodeset, kept_by.replication, config.location),
+                _labels(FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location)),
                 is_current=True,
                 now=known.of_metadata_logs(),
             )

@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "streams", "ldquery", "server")
 BY_FILE = {
+    "ldquery/ctl/doctor.py": "nodesets to come",
+    "ldquery/ctl/impact.py": "metadata logs",
     "ldquery/ctl/lost_shards.py": "metadata logs, and nodesets to come",
     "ldquery/ctl/placement.py": "metadata logs",
     "ldquery/comparison.py": "epochs of an older version",
@@ -37,6 +39,7 @@ def test_labels_are_made_only_with_an_interval() -> None:
     home = {"logdevice_py/placement/failure_domains.py", "logdevice_py/metadata/epoch_metadata.py"}
     assert modules_with(r"labels_by_file\(") == home
     constructed = {
+        "logdevice_py/placement/impact.py",
         "sequencer/seal_check.py",
         "ldquery/comparison.py",
         "logdevice_py/metadata/epoch_metadata.py",
