@@ -21,6 +21,7 @@ from logdevice_py.config.cluster import (
 from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
+from logdevice_py.config.permits import parse_permits
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.ids import NodeId, shard_id
@@ -30,6 +31,7 @@ EXAMPLE = (Path(__file__).parents[2] / "conf" / "cluster.toml").read_text()
 LABEL = st.text("abAB01_-", max_size=3)
 LOCATIONS = st.builds(Location, st.tuples(LABEL, LABEL, LABEL, LABEL, LABEL))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+PRINCIPALS = st.sampled_from(["anonymous", "svc-clicks", "group/bi", "anna@example.org"])
 NODE_1 = ReplicationProperty.parse("node:1")
 
 
@@ -42,6 +44,9 @@ def attribute_values(name: str, field: dataclasses.Field[Any]) -> st.SearchStrat
         return st.sampled_from(Compression)
     if name == "sequencer_affinity":
         return LOCATIONS
+    if name == "permit":
+        grants = st.builds("{}:{}".format, st.sampled_from(["append", "read", "trim", "admin"]), PRINCIPALS)
+        return st.lists(grants, max_size=4, unique=True).map(parse_permits)
     if field.metadata["unit"] == "flag":
         return st.booleans()
     return st.integers(field.metadata["lo"], field.metadata["hi"])
