@@ -17,9 +17,10 @@ import contextlib
 import signal
 import sys
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -37,6 +38,7 @@ IDLE_SECONDS = 600.0
 """How far an index is read that nobody writes to is committed so often, so that raw logs can be trimmed behind it."""
 RETRY_SECONDS = 1.0
 LIMIT_MAX = 1000
+T = TypeVar("T")
 
 
 class Keeping:
@@ -61,6 +63,11 @@ class SearchService:
         self._writers: OrderedDict[str, KeptIndex] = OrderedDict()
         """Those that are open, the one that was used last at the end."""
         self._dealt: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "tantivy")
+
+    async def _in_turn(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Tantivy's calls keep other threads of Python from running, and wait for each other's locks: one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     async def __aenter__(self) -> SearchService:
         await self._log.keep_tail()
@@ -76,7 +83,7 @@ class SearchService:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for kept in self._writers.values():
-            await asyncio.to_thread(kept.rest)
+            await self._in_turn(kept.rest)
 
     async def _keep_what_is_dealt(self) -> None:
         async for _ in self._log.manifest.changes():
@@ -94,7 +101,7 @@ class SearchService:
     async def _follow(self, index: str) -> None:
         keeping = self._kept[index]
         # "." and ".." are index codes
-        kept = await asyncio.to_thread(KeptIndex, self._directory / f"of-{index}")
+        kept = await self._in_turn(KeptIndex, self._directory / f"of-{index}")
         keeping.index.set_result(kept)
         token, is_idle = kept.making.place.token, False
         while True:
@@ -113,7 +120,7 @@ class SearchService:
             except PageExpired as error:
                 print(f"{index}: {error.detail}", file=sys.stderr)
                 async with keeping.lock:
-                    await _to_its_end(asyncio.to_thread(kept.begin_again))
+                    await _to_its_end(self._in_turn(kept.begin_again))
                 token = None
             except (LogDeviceError, OSError, ValueError) as error:  # ValueError: Tantivy's errors
                 print(f"{index}: {error}", file=sys.stderr)
@@ -124,12 +131,12 @@ class SearchService:
         async with self._kept[index].lock:
             self._writers[index] = kept
             self._writers.move_to_end(index)
-            await _to_its_end(asyncio.to_thread(kept.apply, page))
+            await _to_its_end(self._in_turn(kept.apply, page))
         for other in list(self._writers):
             lock = self._kept[other].lock
             if len(self._writers) > WRITERS_MAX and other in self._writers and not lock.locked():
                 async with lock:
-                    await _to_its_end(asyncio.to_thread(self._writers.pop(other).rest))
+                    await _to_its_end(self._in_turn(self._writers.pop(other).rest))
 
     # Serving
 
@@ -141,7 +148,7 @@ class SearchService:
                 return None
         keeping = self.keep(index)
         await keeping.is_whole.wait()
-        return await asyncio.to_thread((await keeping.index).serving.search, query, limit)
+        return await self._in_turn((await keeping.index).serving.search, query, limit)
 
     def application(self) -> web.Application:
         """What answers over HTTP."""

@@ -38,6 +38,7 @@ def done(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> str:
     return ran.stdout.decode()
 
 
+@pytest.mark.slow
 def test_packages_from_lines_of_json_to_documents(cluster: Cluster, tmp_path: Path) -> None:
     ran = ldindex(cluster, "status")
     assert ran.returncode == 2

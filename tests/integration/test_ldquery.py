@@ -25,6 +25,7 @@ SILENT_NODE_DEADLINE = 12
 """Seconds. A quarter of it is for the second table of a join when a node is silent: much more than others need, also on a machine that is busy."""
 
 NOTHING_TO_TELL = (
+    "extents",  # the shards of this cluster are in RocksDB
     "recoveries",
     "recovered_epochs",
     "purges",
