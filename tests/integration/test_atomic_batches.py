@@ -15,6 +15,7 @@ from tests.simulation.atomic_batches import CHAIN, SHARED, ProcessesAsCluster, a
 from tests.slow import quick
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", quick([True, False], 1))
 async def test_batches_stay_whole_while_sequencers_are_killed(tmp_path: Path, batching: bool) -> None:
     attributes = {"sequencer_batching": batching}

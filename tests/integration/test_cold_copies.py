@@ -37,6 +37,7 @@ from streams.cold.errors import ColdCopyError
 from streams.cold.restoring import append_again, file_urls, read_catalogue, sweep, verify_copies, verify_copy
 from streams.cold.seam_reader import SeamReader
 from streams.cold.store import ColdStore
+from tests.slow import quick
 
 SMALL = CutLimits(row_group_bytes=8_000, row_group_rows=500, file_bytes=6_000)
 ROOT = Path(__file__).parents[2]
@@ -295,7 +296,7 @@ async def test_others_read_it_without_our_code(tmp_path: Path) -> None:
 # What goes wrong
 
 
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", quick(["s3", "file"], 1))
 async def test_damage_is_told_and_never_read(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from client.client import Client
 from logdevice_py.core.ids import LogId
 from tests.integration.process_cluster import process_cluster
@@ -28,6 +30,7 @@ class _Processes:
         """Nothing is broken when the application has written: see below."""
 
 
+@pytest.mark.slow
 async def test_the_rules_hold_while_sequencers_are_killed(tmp_path: Path) -> None:
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         application = asyncio.create_task(guarded_appends(_Processes(cluster)))  # type: ignore[arg-type]
