@@ -7,21 +7,37 @@ from collections.abc import Callable, Iterable
 from logdevice_py.core.entry import lacks_body, whole_size
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
+from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
+from storage_node.log_store.partitions import Partitions
 
 
 def bytes_of(copies: Iterable[tuple[Lsn, bytes]]) -> int:
     """Of rows (LSN, image, or header of a body that lies apart) by ascending LSN."""
+    return bytes_of_sizes((lsn, whole_size(row) if lacks_body(row) else len(row)) for lsn, row in copies)
+
+
+def bytes_of_sizes(copies: Iterable[tuple[Lsn, int]]) -> int:
+    """Of copies (LSN, bytes of the whole image) by ascending LSN."""
     total = largest = 0
     at = Lsn(-1)
-    for lsn, row in copies:
-        size = (whole_size(row) if lacks_body(row) else len(row)) + PER_ENTRY_BYTES
+    for lsn, size in copies:
         if lsn != at:
             total += largest
             at, largest = lsn, 0
-        largest = max(largest, size)
+        largest = max(largest, size + PER_ENTRY_BYTES)
     return total + largest
+
+
+def weigh(directory: Directory, partitions: Partitions) -> None:
+    """How much the partitions hold; to be called when the sizes in the directory are right, and every log has the rows that it is to have."""
+    for _, rows in directory.rows():
+        for partition, size in rows.sizes():
+            if partition != keys.UNPARTITIONED:
+                partitions[partition].size += size
+    for each in partitions:
+        directory.expect(each.number)
 
 
 def uncount_repeated(

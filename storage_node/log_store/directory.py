@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId
@@ -407,6 +407,27 @@ class Directory:
         row.doubtful = False
         self._save(log, row)
         return False
+
+    def look_up(self, log: LogId, find_highest: Callable[[int, LogId], Lsn | None]) -> None:
+        """Put right the greatest LSN of a log.
+
+        Args:
+            find_highest: of a log in a partition; None: nothing is there. What it raises is raised: the rest of the log stays doubtful.
+        """
+        row = self.find(log)
+        while row is not None and self.correct(log, find_highest(row.partition, log)):
+            row = self.find(log)
+
+    def count_above(self, log: LogId, counted: Lsn, bytes_in: Callable[[int, LogId, Lsn, Lsn], int]) -> None:
+        """Count what was written since the row of a log was last saved.
+
+        Args:
+            counted: up to where the row counted then.
+            bytes_in: the bytes that count of a range of a log in a partition.
+        """
+        row = self.find(log)
+        if row is not None and row.first <= counted < row.highest:
+            self.count(log, row.partition, bytes_in(row.partition, log, Lsn(counted + 1), row.highest))
 
     # ---- saving
 

@@ -171,6 +171,10 @@ class WriteBatch:
         self.headers.append((log, lsn, by_recovery, wave, header))
         self.size += len(header) + PER_ENTRY_BYTES
 
+    def takes_away(self, log: LogId, lsn: Lsn) -> bool:
+        """Whether the copies of an LSN that were stored before the batch are gone with it."""
+        return any(log == each and first <= lsn <= last for each, first, last in (*self.deletes, *self.restored))
+
     def put_log_metadata(self, log: LogId, kind: LogMetadataKind, value: bytes) -> None:
         """Replace what is kept of the log."""
         self.log_metadata.append((log, kind, value))

@@ -15,7 +15,7 @@ from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.contents import ContentsBuilder, encode_drain, encode_durable, encode_whole_for
+from storage_node.log_store.contents import ContentsBuilder, encode_durable
 from storage_node.log_store.counting import bytes_of, uncount_repeated
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
@@ -31,6 +31,7 @@ from storage_node.log_store.interface import (
     WriteBatch,
 )
 from storage_node.log_store.memory_disk import MemoryDisk as MemoryDisk
+from storage_node.log_store.metadata_rows import metadata_rows
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import (
     LastFinder,
@@ -216,8 +217,6 @@ class MemoryLogStore:
                         changes.update(dict.fromkeys(rows.irange(*bounds, inclusive=(True, False))))
                     if found != rows[top] and not lacks_body(rows[top]):
                         self._put_copy(changes, top, found)
-        for log, epoch, epoch_kind in batch.epoch_deletes:
-            changes[keys.epoch_metadata_key(log, epoch, epoch_kind)] = None
         for log, lsn, by_recovery, wave, image in batch.entries:
             self._put_copy(changes, keys.data_key(log, lsn, by_recovery, wave), image)
             size = len(image) + PER_ENTRY_BYTES
@@ -230,16 +229,7 @@ class MemoryLogStore:
             row = None if key in changes else with_header(header, rows.get(key))
             if row is not None:
                 changes[key] = row
-        for log, kind, value in batch.log_metadata:
-            changes[keys.log_metadata_key(log, kind)] = value
-        for log, epoch, epoch_kind, value in batch.epoch_metadata:
-            changes[keys.epoch_metadata_key(log, epoch, epoch_kind)] = value
-        if batch.marks_loss:
-            changes[keys.UNMARKED_KEY] = None
-        if batch.metadata_whole_for is not None:
-            changes[keys.WHOLE_FOR_KEY] = encode_whole_for(batch.metadata_whole_for)
-        if batch.drain is not None:
-            changes[keys.DRAIN_KEY] = encode_drain(batch.drain)
+        changes.update(metadata_rows(batch))
         if self._durable is not None:
             changes[keys.DURABLE_KEY] = encode_durable(self._durable)
             self._durable = None

@@ -6,7 +6,6 @@ from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from storage_node.log_store import keys
-from storage_node.log_store.contents import encode_drain, encode_whole_for
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.extents.block_format import Changes
 from storage_node.log_store.extents.disk import DiskError
@@ -14,6 +13,7 @@ from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.rows import CopyRow, bounds_of, key_of, lsn_of, rank_of
 from storage_node.log_store.extents.sorted_table import BadTableError
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
+from storage_node.log_store.metadata_rows import metadata_rows
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import Missing, header_apart, with_header
 
@@ -58,15 +58,12 @@ class BlockGroup:
 
     def fill(self, batch: WriteBatch) -> None:
         """Put a batch into the group, and note in the directory and with the partitions what it holds."""
-        rows = self._rows
         for log, first, last in (*batch.deletes, *batch.restored):
             for partition, low, high in self._directory.delete(log, first, last):
                 self.delete(log, low, high, partition)
         for log, lsn in batch.consolidations:
-            if not _takes_away(batch, log, lsn):
+            if not batch.takes_away(log, lsn):
                 self._consolidate(log, lsn)
-        for log, epoch, epoch_kind in batch.epoch_deletes:
-            rows[keys.epoch_metadata_key(log, epoch, epoch_kind)] = None
         note, copies, points = self._directory.note, self._copies, self._points
         for log, lsn, by_recovery, wave, image in batch.entries:
             size = len(image) + PER_ENTRY_BYTES
@@ -78,18 +75,9 @@ class BlockGroup:
             if partition != keys.UNPARTITIONED:
                 self._partitions.note(partition, keys.timestamp_of(image), size)
         for log, lsn, by_recovery, wave, header in batch.headers:
-            if not _takes_away(batch, log, lsn):
+            if not batch.takes_away(log, lsn):
                 self._put_header(log, lsn, by_recovery << 32 | wave, header)
-        for log, kind, value in batch.log_metadata:
-            rows[keys.log_metadata_key(log, kind)] = value
-        for log, epoch, epoch_kind, value in batch.epoch_metadata:
-            rows[keys.epoch_metadata_key(log, epoch, epoch_kind)] = value
-        if batch.marks_loss:
-            rows[keys.UNMARKED_KEY] = None
-        if batch.metadata_whole_for is not None:
-            rows[keys.WHOLE_FOR_KEY] = encode_whole_for(batch.metadata_whole_for)
-        if batch.drain is not None:
-            rows[keys.DRAIN_KEY] = encode_drain(batch.drain)
+        self._rows.update(metadata_rows(batch))
 
     def delete(self, log: int, first: int, last: int, partition: int) -> None:
         """Delete what lies in a range of one partition."""
@@ -147,8 +135,3 @@ class BlockGroup:
                 self._points[log, key] = top
             else:
                 self._copies[log, key] = partition, found
-
-
-def _takes_away(batch: WriteBatch, log: LogId, lsn: Lsn) -> bool:
-    """Whether the copies of an LSN that were stored before the batch are gone with it."""
-    return any(log == each and first <= lsn <= last for each, first, last in (*batch.deletes, *batch.restored))

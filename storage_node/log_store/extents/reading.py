@@ -15,6 +15,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from storage_node.log_store import keys
+from storage_node.log_store.counting import bytes_of_sizes
 from storage_node.log_store.directory import Span
 from storage_node.log_store.extents.disk import DiskError, File
 from storage_node.log_store.extents.long_lived import LongLived
@@ -29,7 +30,7 @@ from storage_node.log_store.extents.rows import (
     rank_of,
 )
 from storage_node.log_store.extents.sorted_table import BadTableError
-from storage_node.log_store.interface import PER_ENTRY_BYTES, ReadLast, ReadResult, ReadShard
+from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
 from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, joined, resolve
 from storage_node.log_store.wanted import Wants
 
@@ -318,15 +319,12 @@ class ExtentReader:
 
     def bytes_in(self, partition: int, log: LogId, first: int, last: int) -> int:
         """The bytes that count of a range in a partition, as far as they can be told."""
-        total = largest = 0
-        at = -1
+        return bytes_of_sizes(self._sizes(partition, log, first, last))
+
+    def _sizes(self, partition: int, log: LogId, first: int, last: int) -> Iterator[tuple[Lsn, int]]:
         with suppress(BadTableError, DiskError):  # reads tell of it
             for key, row in self.rows(partition, log, first, last):
-                lsn = lsn_of(key)
-                if lsn != at:
-                    total, largest, at = total + largest, 0, lsn
-                largest = max(largest, row.length + PER_ENTRY_BYTES)
-        return total + largest
+                yield lsn_of(key), row.length
 
     def superseded(self, log: LogId, first: Lsn, last: Lsn, wants: Wants | None = None) -> list[tuple[Lsn, bytes]]:
         """The copies that do not count, because one of higher rank follows at their LSN; with their body if it can be read and is wanted."""

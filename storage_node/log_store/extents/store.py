@@ -16,8 +16,9 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
+from storage_node.log_store.batch_groups import write_in_groups
 from storage_node.log_store.contents import ContentsBuilder, encode_durable
-from storage_node.log_store.counting import uncount_repeated
+from storage_node.log_store.counting import uncount_repeated, weigh
 from storage_node.log_store.directory import Directory, DirectoryOrderError
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
 from storage_node.log_store.extents.block_format import BadBlockError, Changes, ExtentHeader
@@ -226,9 +227,9 @@ class ExtentLogStore:
                 for log, row in list(self._directory.rows()):
                     if log in doubtful:
                         counted = row.highest
-                        self._correct(log)
-                        self._count_above(log, counted)
-            self._weigh()
+                        self._directory.look_up(log, self._reader.find_highest)
+                        self._directory.count_above(log, counted, self._reader.bytes_in)
+            weigh(self._directory, self._partitions)
             if self._write_rows({}) is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
@@ -249,27 +250,6 @@ class ExtentLogStore:
         directory.latest = partitions.latest.number
         referring = {each for held in self._extents.held.values() for each in held.partitions}
         self._extents.forget_partitions({each for each in referring - {keys.UNPARTITIONED} if each not in partitions})
-
-    def _weigh(self) -> None:
-        directory, partitions = self._directory, self._partitions
-        for _, rows in directory.rows():
-            for partition, size in rows.sizes():
-                if partition != keys.UNPARTITIONED:
-                    partitions[partition].size += size
-        for each in partitions:
-            directory.expect(each.number)
-
-    def _correct(self, log: LogId) -> None:
-        """Look up the greatest LSN of a log. BadTableError or DiskError where that cannot be told."""
-        row = self._directory.find(log)
-        while row is not None and self._directory.correct(log, self._reader.find_highest(row.partition, log)):
-            row = self._directory.find(log)
-
-    def _count_above(self, log: LogId, counted: Lsn) -> None:
-        row = self._directory.find(log)
-        if row is not None and row.first <= counted < row.highest:
-            size = self._reader.bytes_in(row.partition, log, counted + 1, row.highest)
-            self._directory.count(log, row.partition, size)
 
     # ---- writing
 
@@ -294,25 +274,9 @@ class ExtentLogStore:
 
     def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         """Apply batches in order, in groups, without sync."""
-        statuses: list[Status] = []
-        group: list[WriteBatch] = []
-        size, limit = 0, self._settings.write_group_bytes_max
         if self._unmeasured <= 0:
             self.check_space()
-        for batch in batches:
-            if self._guard.scarce and self._guard.refuses(batch):
-                statuses += self._write(group)
-                group, size = [], 0
-                statuses.append(Status.NOSPC)
-                continue
-            # a batch that looks at what is stored must find what stands before it
-            if group and (size + batch.size > limit or batch.looks):
-                statuses += self._write(group)
-                group, size = [], 0
-            group.append(batch)
-            size += batch.size
-        statuses += self._write(group)
-        return statuses
+        return write_in_groups(batches, self._settings.write_group_bytes_max, self._guard.refuses, self._write)
 
     def _write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         if not batches:
@@ -558,7 +522,7 @@ class ExtentLogStore:
         for log, row in list(self._directory.rows()):
             if row.doubtful:
                 with suppress(BadTableError, DiskError):
-                    self._correct(log)
+                    self._directory.look_up(log, self._reader.find_highest)
         if not self._upkeep.under_way and self.sync() is Status.OK:
             self._upkeep.finish(self.sync)
         if self._failed:

@@ -8,9 +8,9 @@ from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from storage_node.log_store import keys
-from storage_node.log_store.contents import encode_drain, encode_whole_for
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
+from storage_node.log_store.metadata_rows import metadata_rows
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import Missing, with_header
 from storage_node.log_store.rocksdb.families import Families, RocksDBError
@@ -56,8 +56,6 @@ class GroupFiller:
             self._rewriter.fill(group, batch)
         for log, lsn in batch.consolidations:
             self._consolidate(group, log, lsn)
-        for log, epoch, epoch_kind in batch.epoch_deletes:
-            group.delete(keys.epoch_metadata_key(log, epoch, epoch_kind), metadata)
         put = group.put
         note, data_key, stamp = self._directory.note, keys.data_key, keys.TIMESTAMP
         apart_bytes_min = self._apart_bytes_min
@@ -76,18 +74,13 @@ class GroupFiller:
                 self._partitions.note(partition, keys.timestamp_of(image), size)
         latest.size += total
         for log, lsn, by_recovery, wave, header in batch.headers:
-            if not _takes_away(batch, log, lsn):
+            if not batch.takes_away(log, lsn):
                 self._put_header(group, log, lsn, data_key(log, lsn, by_recovery, wave), header)
-        for log, kind, value in batch.log_metadata:
-            put(keys.log_metadata_key(log, kind), value, metadata)
-        for log, epoch, epoch_kind, value in batch.epoch_metadata:
-            put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
-        if batch.marks_loss:
-            group.delete(keys.UNMARKED_KEY, metadata)
-        if batch.metadata_whole_for is not None:
-            put(keys.WHOLE_FOR_KEY, encode_whole_for(batch.metadata_whole_for), metadata)
-        if batch.drain is not None:
-            put(keys.DRAIN_KEY, encode_drain(batch.drain), metadata)
+        for key, value in metadata_rows(batch):
+            if value is None:
+                group.delete(key, metadata)
+            else:
+                put(key, value, metadata)
 
     def _put_header(self, group: Any, log: LogId, lsn: Lsn, key: bytes, header: bytes) -> None:
         for partition, _, _ in self._directory.overlapping(log, lsn, lsn):
@@ -121,8 +114,3 @@ class GroupFiller:
             group.delete_range(keys.body_key(begin), keys.body_key(top), handle)
         if found != image and not lacks_body(image):
             put_copy(group, top, found, handle, self._apart_bytes_min)
-
-
-def _takes_away(batch: WriteBatch, log: LogId, lsn: Lsn) -> bool:
-    """Whether the copies of an LSN that were stored before the batch are gone with it."""
-    return any(log == each and first <= lsn <= last for each, first, last in (*batch.deletes, *batch.restored))

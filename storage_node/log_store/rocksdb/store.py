@@ -21,6 +21,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
+from storage_node.log_store.batch_groups import write_in_groups
 from storage_node.log_store.counting import uncount_repeated
 from storage_node.log_store.directory import Directory, Span
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
@@ -179,24 +180,7 @@ class RocksLogStore:
         """Apply batches in order, in groups, without sync."""
         if len(batches) == 1 and not self._space.scarce:
             return self._write_group(batches)
-        statuses: list[Status] = []
-        group: list[WriteBatch] = []
-        group_size = 0
-        limit = self._settings.write_group_bytes_max
-        for batch in batches:
-            if self._space.refuses(batch):
-                statuses += self._write_group(group)
-                group, group_size = [], 0
-                statuses.append(Status.NOSPC)
-                continue
-            # a batch that looks at what is stored must find what stands before it
-            if group and (group_size + batch.size > limit or batch.looks):
-                statuses += self._write_group(group)
-                group, group_size = [], 0
-            group.append(batch)
-            group_size += batch.size
-        statuses += self._write_group(group)
-        return statuses
+        return write_in_groups(batches, self._settings.write_group_bytes_max, self._space.refuses, self._write_group)
 
     def _write_group(self, batches: Sequence[WriteBatch]) -> list[Status]:
         if not batches:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from storage_node.log_store import keys
@@ -103,31 +101,18 @@ class StoreContents:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
                 for log, held in list(self._directory.rows()):
                     counted = held.highest
-                    self._correct(log)
-                    self._count_above(log, counted)
+                    self._directory.look_up(log, self._ranges.find_highest)
+                    self._directory.count_above(log, counted, self._ranges.bytes_in)
             self._upkeep.weigh()
             if self._groups.commit_pending(must_pass=True) is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the store in {self._path} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
         return builder.contents
 
-    def _correct(self, log: LogId) -> None:
-        """Look up the greatest LSN of a log. DamagedError where that cannot be told."""
-        row = self._directory.find(log)
-        while row is not None and self._directory.correct(log, self._ranges.find_highest(row.partition, log)):
-            row = self._directory.find(log)
-
-    def _count_above(self, log: LogId, counted: Lsn) -> None:
-        """Count what was written since the row of a log was last saved, which was up to this LSN."""
-        row = self._directory.find(log)
-        if row is not None and row.first <= counted < row.highest:
-            size = self._ranges.bytes_in(row.partition, log, Lsn(counted + 1), row.highest)
-            self._directory.count(log, row.partition, size)
-
     def save_directory(self) -> None:
         """Put right and save every row of the directory, with the next write."""
         for log, row in list(self._directory.rows()):
             if row.doubtful:
                 with suppress(DamagedError):
-                    self._correct(log)
+                    self._directory.look_up(log, self._ranges.find_highest)
         self._directory.save_all()

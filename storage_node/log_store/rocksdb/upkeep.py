@@ -23,6 +23,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
+from storage_node.log_store.counting import weigh
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.rocksdb.families import BLOBS_MOVED, Families, RocksDBError
@@ -92,14 +93,10 @@ class Upkeep:
         directory.latest = partitions.latest.number
 
     def weigh(self) -> None:
-        """How much the partitions hold; to be called when the sizes in the directory are right, and every log has the rows that it is to have."""
+        """As `counting.weigh`, with what closed partitions hold in files beyond that."""
         families, partitions, directory = self._families, self._partitions, self._directory
-        for _, rows in directory.rows():
-            for partition, size in rows.sizes():
-                if partition != keys.UNPARTITIONED:
-                    partitions[partition].size += size
+        weigh(directory, partitions)
         for each in partitions:
-            directory.expect(each.number)
             if each is not partitions.latest:
                 family = families.reader(each.number)
                 dead = max(0, sum(family.property_int_value(name) or 0 for name in _FILE_SIZES) - each.size)
