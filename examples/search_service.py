@@ -84,6 +84,7 @@ class SearchService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for kept in self._writers.values():
             await self._in_turn(kept.rest)
+        self._thread.shutdown()
 
     async def _keep_what_is_dealt(self) -> None:
         async for _ in self._log.manifest.changes():

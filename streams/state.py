@@ -21,13 +21,12 @@ import msgpack
 from client.guards import START, Position
 from client.log_tree.commands import Attributes, checked_attributes, pack_attributes
 from client.replica.applied_state import StateKind
-from client.replica.commands import CommandRefused, StateVersion, number_field, refuse, version_field
+from client.replica.commands import StateVersion, decode_snapshot, number_field, refuse, version_field
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.core.unpacking import check_complete
 from streams.commands import (
     AcquireStream,
     CreateStream,
@@ -360,11 +359,7 @@ class NamespaceState:
     @classmethod
     def decode(cls, data: bytes) -> NamespaceState:
         """From `encode`; ValueError for anything else."""
-        try:
-            check_complete(data)
-            return cls._decoded(msgpack.unpackb(data))
-        except (TypeError, msgpack.UnpackException) as error:
-            raise ValueError(f"this is no namespace: {error}") from None
+        return decode_snapshot(data, "namespace", cls._decoded)
 
     @classmethod
     def _decoded(cls, raw: Any) -> NamespaceState:
@@ -376,10 +371,7 @@ class NamespaceState:
             made.role = UpkeepRole.from_row(raw[3])
         last = 0
         for row in raw[2]:
-            try:
-                entry = _entry(row)
-            except CommandRefused as error:
-                raise ValueError(str(error)) from None
+            entry = _entry(row)
             if not last < entry.number < made.next_number or (made._has_name(entry) and entry.name in made._names):
                 raise ValueError("streams in order of their numbers, with names of their own, expected")
             last = entry.number

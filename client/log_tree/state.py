@@ -36,8 +36,8 @@ from client.replica.applied_state import StateKind
 from client.replica.commands import (
     NOTHING,
     OFFSET_MAX,
-    CommandRefused,
     StateVersion,
+    decode_snapshot,
     number_field,
     refuse,
     version_field,
@@ -46,7 +46,6 @@ from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.core.unpacking import check_complete
 
 KIND_NAME: Final = "log tree"
 SIZE_MAX: Final = 48 << 20
@@ -433,17 +432,13 @@ class LogTreeState:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return cls._decoded(data)
-        except (TypeError, msgpack.UnpackException) as error:
-            raise ValueError(f"this is no log tree: {error}") from None
+            return decode_snapshot(data, "log tree", cls._decoded)
         finally:
             if collects:
                 gc.enable()
 
     @classmethod
-    def _decoded(cls, data: bytes) -> LogTreeState:
-        check_complete(data)
-        raw = msgpack.unpackb(data, strict_map_key=False)
+    def _decoded(cls, raw: Any) -> LogTreeState:
         if type(raw) is not list or len(raw) != 6 or raw[0] != _FORMAT:
             raise ValueError(f"a log tree of format {_FORMAT} expected")
         _, next_id, mappings, directories, groups, removing = raw
@@ -451,11 +446,8 @@ class LogTreeState:
         made.next_id = LogId(number_field(next_id, TREE_LOG_ID_MIN, TREE_LOG_ID_MAX + 1))
         if not all(type(rows) is list for rows in (mappings, directories, groups, removing)):
             raise ValueError("arrays expected")
-        try:
-            known = [made._interned_attributes(checked_attributes(each)) for each in mappings]
-            made._decode_groups(groups, made._decode_directories(directories, known), known)
-        except CommandRefused as error:
-            raise ValueError(str(error)) from None
+        known = [made._interned_attributes(checked_attributes(each)) for each in mappings]
+        made._decode_groups(groups, made._decode_directories(directories, known), known)
         for lo in removing:
             group = made.group(number_field(lo, TREE_LOG_ID_MIN, TREE_LOG_ID_MAX))  # type: ignore[arg-type]
             if group is None or group.lo != lo or group.removing:

@@ -106,6 +106,23 @@ def decode_body(data: bytes, format_: int, addressee: str, decoded: Callable[[An
         raise refuse(Status.INVALID_PARAM, f"this is no command to {addressee}: {str(error)[:100]}") from None
 
 
+def decode_snapshot(data: bytes, what: str, decoded: Callable[[Any], T]) -> T:
+    """The state in the bytes of `StateMachine.encode`, which are msgpack.
+
+    Args:
+        what: the state, for whoever reads the error.
+        decoded: makes the state; ValueError, TypeError, KeyError or CommandRefused for what is wrong.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        check_complete(data)
+        return decoded(msgpack.unpackb(data))
+    except (TypeError, KeyError, CommandRefused, msgpack.UnpackException) as error:
+        raise ValueError(f"this is no {what}: {error}") from None
+
+
 def encode_command(kind: str, request: RequestId, body: bytes) -> bytes:
     """The bytes of a record."""
     unique, (lsn, offset) = request

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgpack
 
 from client.replica.applied_state import StateKind
-from client.replica.commands import StateVersion, number_field, refuse
+from client.replica.commands import StateVersion, decode_snapshot, number_field, refuse
 from indexlog.manifest.commands import (
     NUMBER_MAX,
     AddGeneration,
@@ -39,7 +39,6 @@ from indexlog.manifest.parts import WHOLE_FILE, IndexFloor, Part, PartKind, Reti
 from indexlog.records import TIMESTAMP_MAX, check_index
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.core.unpacking import check_complete
 
 KIND_NAME: Final = "index log"
 PARTS_MAX: Final = 500_000
@@ -364,11 +363,7 @@ class ManifestState:
     @classmethod
     def decode(cls, data: bytes) -> ManifestState:
         """From `encode`; ValueError for anything else."""
-        try:
-            check_complete(data)
-            return cls._decoded(msgpack.unpackb(data))
-        except (TypeError, KeyError, msgpack.UnpackException) as error:
-            raise ValueError(f"this is no manifest: {error}") from None
+        return decode_snapshot(data, "manifest", cls._decoded)
 
     @classmethod
     def _decoded(cls, raw: Any) -> ManifestState:

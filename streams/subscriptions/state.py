@@ -18,10 +18,9 @@ import msgpack
 
 from client.guards import Position
 from client.replica.applied_state import StateKind
-from client.replica.commands import NOTHING, StateVersion, number_field, version_field
+from client.replica.commands import NOTHING, StateVersion, decode_snapshot, number_field, version_field
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Timestamp
-from logdevice_py.core.unpacking import check_complete
 from streams.fields import position_field
 from streams.subscriptions.assignment import assign
 from streams.subscriptions.commands import (
@@ -382,25 +381,24 @@ class SubscriptionsState:
     @classmethod
     def decode(cls, data: bytes) -> SubscriptionsState:
         """From `encode`; ValueError for anything else."""
-        try:
-            check_complete(data)
-            raw = msgpack.unpackb(data)
-            format_, next_token, rows = raw
-            if type(raw) is not list or format_ != _FORMAT:
-                raise ValueError(f"subscriptions of format {_FORMAT} expected")
-            made = cls()
-            made.next_token = number_field(next_token, 1, TOKEN_MAX)
-            for name, checkpoints, streams, members in rows:
-                found = SubscriptionState()
-                _read(checkpoints, found.checkpoints, _checkpoint)
-                _read(members, found.members, _member)
-                _read(streams, found.streams, _stream_of(sorted(found.members), made.next_token))
-                if not (found.checkpoints or found.streams or found.members) or name in made.subscriptions:
-                    raise ValueError("a subscription with something in it expected, once")
-                made.subscriptions[name_field(name)] = found
-                made._size += _sized(name, found)
-        except (TypeError, msgpack.UnpackException) as error:
-            raise ValueError(f"subscriptions expected: {error}") from None
+        return decode_snapshot(data, "state of subscriptions", cls._decoded)
+
+    @classmethod
+    def _decoded(cls, raw: Any) -> SubscriptionsState:
+        format_, next_token, rows = raw
+        if type(raw) is not list or format_ != _FORMAT:
+            raise ValueError(f"subscriptions of format {_FORMAT} expected")
+        made = cls()
+        made.next_token = number_field(next_token, 1, TOKEN_MAX)
+        for name, checkpoints, streams, members in rows:
+            found = SubscriptionState()
+            _read(checkpoints, found.checkpoints, _checkpoint)
+            _read(members, found.members, _member)
+            _read(streams, found.streams, _stream_of(sorted(found.members), made.next_token))
+            if not (found.checkpoints or found.streams or found.members) or name in made.subscriptions:
+                raise ValueError("a subscription with something in it expected, once")
+            made.subscriptions[name_field(name)] = found
+            made._size += _sized(name, found)
         return made
 
 

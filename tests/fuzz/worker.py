@@ -22,6 +22,12 @@ _LARGER = 24
 """One mutation of so many repeats a piece up to the largest input: what takes quadratic time shows."""
 
 
+_STATES = {
+    "tree": ("client.log_tree", "client.replica"),
+    "namespace": ("streams", "client.log_tree.commands", "client.replica"),
+    "subscriptions": ("streams.subscriptions", "streams.fields", "client.replica"),
+    "manifest": ("indexlog.manifest", "indexlog.records", "client.replica"),
+}
 _INSTRUMENTED = {
     "frames": ("logdevice_py.protocol", "logdevice_py.core"),
     "stream": ("logdevice_py.protocol", "logdevice_py.core"),
@@ -39,14 +45,7 @@ _INSTRUMENTED = {
     "sql": ("ldquery", "logdevice_py.tables"),
     "admin": ("server.admin", "logdevice_py.tables", "aiohttp.web_protocol", "aiohttp.web_request"),
     "answers": ("client.node_tables", "logdevice_py.core"),
-    "tree_commands": ("client.log_tree", "client.replica"),
-    "tree_snapshot": ("client.log_tree", "client.replica"),
-    "namespace_commands": ("streams", "client.log_tree.commands", "client.replica"),
-    "namespace_snapshot": ("streams", "client.log_tree.commands", "client.replica"),
-    "subscriptions_commands": ("streams.subscriptions", "streams.fields", "client.replica"),
-    "subscriptions_snapshot": ("streams.subscriptions", "streams.fields", "client.replica"),
-    "manifest_commands": ("indexlog.manifest", "indexlog.records", "client.replica"),
-    "manifest_snapshot": ("indexlog.manifest", "indexlog.records", "client.replica"),
+    **{f"{name}_{what}": modules for name, modules in _STATES.items() for what in ("commands", "snapshot")},
 }
 """Modules and packages whose branches count as coverage. Few, because each takes its time to import."""
 
