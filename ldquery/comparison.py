@@ -8,7 +8,7 @@ from typing import Any
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
 from logdevice_py.placement.failure_domains import FailureDomains, labelled_scopes
 from logdevice_py.tables.storage import UnderReplicatedRow
 
@@ -59,13 +59,19 @@ def _suffice(config: ClusterConfig, stored: Sequence[ShardId], replication: Repl
     return domains_of(config, interval).can_replicate(stored)
 
 
+def listed_shards(interval: Row) -> list[tuple[ShardId, Generation]]:
+    """The nodeset of a row of `historical_metadata`, and which generation of each shard it lists; 0: none is said."""
+    listed = [text.partition("=") for text in interval["storage_set"].split(", ")]
+    return [(parse_shard(name), Generation(int(generation or 0))) for name, _, generation in listed]
+
+
 def domains_of(config: ClusterConfig, interval: Row) -> FailureDomains:
     """The failure domains of a row of `historical_metadata`.
 
     Args:
         config: says where nodes stand, for epochs of a version that kept no labels.
     """
-    listed = [parse_shard(text.partition("=")[0]) for text in interval["storage_set"].split(", ")]
+    listed = [shard for shard, _ in listed_shards(interval)]
     replication = ReplicationProperty.parse(interval["replication"])
     if interval["failure_domains"] is None:
         return FailureDomains.by_file(listed, replication, config.location)

@@ -19,6 +19,7 @@ from logdevice_py.config.location import Scope
 from logdevice_py.config.logs import Durability
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, ShardId, node_of
+from logdevice_py.core.some_names import name_some
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.survival import domains_among, survival
 from logdevice_py.tables.catalog import TABLES
@@ -84,9 +85,7 @@ def _of_replication(config: ClusterConfig) -> Iterable[DoctorFinding]:
     for group in config.groups():
         groups[group.attributes.replication, group.attributes.durability].append(group.path)
     for (replication, durability), paths in groups.items():
-        name = ", ".join(paths[:_PATHS_NAMED]) + (
-            f" and {len(paths) - _PATHS_NAMED} more" if len(paths) > _PATHS_NAMED else ""
-        )
+        name = name_some(paths, _PATHS_NAMED)
         yield from _of_property(config, name, replication)
         if durability is Durability.ASYNC and replication.copies < 3:
             what = f"async with {replication.copies} copies: a power cut of {replication.copies} machines takes what was just acknowledged"
@@ -147,7 +146,7 @@ def _of_cluster_file(config: ClusterConfig) -> Iterable[DoctorFinding]:
     if config.epoch_store.startswith("sqlite") and len(elsewhere) > 1:
         what = f"epochs are kept in SQLite, and nodes are on {len(elsewhere)} hosts: it works on one machine only"
         yield DoctorFinding("bad", "epoch store", what, 'Use epoch_store = "zookeeper://host:2181,host:2181/path".')
-    if config.settings.get("rebuilding", {}).get("enabled") is not True and len(config.storage_shards()) > 2:
+    if not config.rebuilding_enabled and len(config.storage_shards()) > 2:
         what = "rebuilding is off: nobody stores again what a lost disk or node held"
         yield DoctorFinding("warn", "cluster file", what, "Set enabled = true in [settings.rebuilding] on all nodes.")
     without = [f"N{node}" for node, member in config.nodes.items() if admin_endpoint(config, member) is None]

@@ -171,17 +171,18 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
         health.rows[-1]["troubles"] += passing
         health.passing += len(passing)
     _add_lost_shards(config, health, found)
-    _add_lost_copies(config, health, _all_of(found, "under_replicated_logs"))
+    _add_lost_copies(config, health, all_of(found, "under_replicated_logs"))
     return health
 
 
-def _all_of(found: Mapping[str, Found], name: str) -> list[dict[str, Any]]:
+def all_of(found: Mapping[str, Found], name: str) -> list[dict[str, Any]]:
+    """The rows of a table, of all nodes that answered."""
     return [row for each in found[name].values() for row in each]
 
 
 def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, Found]) -> None:
     """What is the matter with lost and drained shards goes to the troubles of their nodes, or elsewhere."""
-    rebuildings = _all_of(found, "shard_rebuildings")
+    rebuildings = all_of(found, "shard_rebuildings")
     planned = drains(rebuildings)
     for shard, text in unfinished(rebuildings).items():
         if shard in planned:
@@ -192,7 +193,7 @@ def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, 
             _blame(health, shard, text)
     lost = {parse_shard(shard) for shard in health.rebuilding}
     health.elsewhere += without_a_place(config, lost)
-    new_generations, what_follows = without_authority(config, lacking_metadata(_all_of(found, "shards")))
+    new_generations, what_follows = without_authority(config, lacking_metadata(all_of(found, "shards")))
     for each in new_generations:
         _blame(health, format_shard(each), what_follows)
 
@@ -220,7 +221,7 @@ def _add_lost_copies(config: ClusterConfig, health: Health, rows: Iterable[Row])
             shard, _, generation = each.partition("=")
             first = short[shard, int(generation)].setdefault(row["log_id"], row["first_lsn"])
             short[shard, int(generation)][row["log_id"]] = min(first, row["first_lsn"])
-    is_rebuilding = config.settings.get("rebuilding", {}).get("enabled") is True
+    is_rebuilding = config.rebuilding_enabled
     remedy = (
         "rebuilding is on and stores them again"
         if is_rebuilding
@@ -257,7 +258,7 @@ def unreviewed(node: NodeId, found: Mapping[str, Found]) -> list[str]:
     info = next(iter(found["info"][node]), None)
     if info is None:
         return []
-    anew = [row for row in _all_of(found, "shards") if row["generation"] > 1]
+    anew = [row for row in all_of(found, "shards") if row["generation"] > 1]
     heard = {row["observed_node_id"]: row["generations"].split(", ") for row in found["cluster_state"][node]}
     if info["copies_reviewed"] != 0 and all(
         heard[row["node_id"]][row["shard"]] == str(row["generation"]) for row in anew if row["node_id"] in heard

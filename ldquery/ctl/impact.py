@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY, say
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.comparison import domains_of
-from ldquery.ctl.health import ask_in_turn
+from ldquery.comparison import domains_of, interval_of, listed_shards
+from ldquery.ctl.health import all_of, ask_in_turn
 from ldquery.ctl.lost_shards import lacking_metadata
 from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
-from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.events import RebuildMode
-from logdevice_py.placement.failure_domains import FailureDomains, Labels
+from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.impact import Impact, Loss, PlacedEpochs, ShardsNow, impact
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
@@ -134,38 +135,27 @@ def placed_epochs(
         copies: rows of `copyset_distribution` of all its entries; None: they were not asked for, or not all who must have answered.
     """
     intervals = sorted((row for row in history if row["since"] is not None), key=lambda row: int(row["since"]))
+    held: dict[int, list[Row]] = defaultdict(list)
+    for each in copies or ():
+        if (interval := interval_of(intervals, epoch_of(each["lsn"]))) is not None:
+            held[interval["since"]].append(each)
     found = []
-    for place, row in enumerate(intervals):
+    for row in intervals:
         domains = domains_of(config, row)
-        listed = [text.partition("=") for text in row["storage_set"].split(", ")]
-        following = intervals[place + 1]["since"] if place + 1 < len(intervals) else None
-        copysets = None
-        if copies is not None:
-            within = [
-                each
-                for each in copies
-                if row["since"] <= each["lsn"] >> 32 and (following is None or each["lsn"] >> 32 < following)
-            ]
-            copysets = _copysets(within)
         found.append(
             PlacedEpochs(
                 Epoch(row["since"]),
                 Epoch(row["epoch"]),
                 domains.shards,
                 domains.replication,
-                _labels(domains),
-                is_current=following is None,
+                domains.labels,
+                is_current=row is intervals[-1],
                 is_open=lce is None or row["epoch"] > lce,
-                now=known.of((parse_shard(name), int(generation or 0)) for name, _, generation in listed),
-                copysets=copysets,
+                now=known.of(listed_shards(row)),
+                copysets=None if copies is None else _copysets(held[row["since"]]),
             )
         )
     return found
-
-
-def _labels(domains: FailureDomains) -> Labels:
-    levels = tuple(zip(*domains.by_shard.values(), strict=True))
-    return levels[: len(levels) - (domains.replication.factors[-1][0].name == "NODE")]
 
 
 def _copysets(copies: Iterable[Row]) -> frozenset[frozenset[ShardId]]:
@@ -190,7 +180,7 @@ async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, cop
         LogDeviceError: AGAIN: no node tells the nodesets.
     """
     by_node, silent = await ask_in_turn(asker, list(config.nodes), _TABLES, seconds)
-    found = {name: [row for rows in by_node[name].values() for row in rows] for name in by_node}
+    found = {name: all_of(by_node, name) for name in by_node}
     known = ShardsKnown(config, found["shards"], found["shard_rebuildings"])
     answering = [node for node in config.nodes if node not in silent]
     history: dict[int, list[Row]] = defaultdict(list)
@@ -212,7 +202,7 @@ async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, cop
                 Epoch(1),
                 tuple(sorted(kept_by.nodeset)),
                 kept_by.replication,
-                _labels(FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location)),
+                FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location).labels,
                 is_current=True,
                 now=known.of_metadata_logs(),
             )
@@ -269,8 +259,7 @@ def rows_of(losses: Iterable[LogImpact]) -> list[dict[str, Any]]:
         {
             "loses": loss.name,
             "logs": len(logs),
-            "which": ", ".join(logs[:_LOGS_NAMED])
-            + (f" and {len(logs) - _LOGS_NAMED} more" if len(logs) > _LOGS_NAMED else ""),
+            "which": name_some(logs, _LOGS_NAMED),
             "missing then": ", ".join(map(format_shard, shards)),
             "means": loss.value,
         }
@@ -286,8 +275,7 @@ def report(
     together = frozenset[ShardId]().union(*(shards for _, shards in going))
     alone = {name: impact_on(found, shards) for name, shards in going}
     losses = [each for of_one in alone.values() for each in of_one] if one_by_one else impact_on(found, together)
-    left = found.sequencing - {node_of(shard) for name, shards in going if ":" not in name for shard in shards}
-    left -= {NodeId(int(name[1:])) for name in names if ":" not in name}
+    left = found.sequencing - {NodeId(int(name[1:])) for name in names if ":" not in name}
     without_sequencer = bool(found.sequencing) and not left and not (one_by_one and len(found.sequencing) > 1)
     safe = not losses and not without_sequencer and not found.unknown
     advice = []

@@ -65,7 +65,7 @@ def chosen_logs(groups: Sequence[LogGroup], matching: Callable[[str], list[LogId
 
 async def _status(client: Client, arguments: argparse.Namespace) -> int:
     from client.node_tables import NodeAsker, as_dicts  # takes a while that other verbs need not spend
-    from ldquery.ctl.health import ask_in_turn
+    from ldquery.ctl.health import all_of, ask_in_turn
 
     config, seconds = client.config, arguments.timeout or _SECONDS
     logs = chosen_logs(list(config.groups()), config.matching_logs, arguments.paths)
@@ -73,7 +73,7 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
     asker, nodes = NodeAsker(config, token_of(arguments)), list(config.nodes)
     try:
         by_node, silent = await ask_in_turn(asker, nodes, (ASKED[:1], ASKED[1:]), seconds, constraints)
-        found = {name: [row for rows in by_node[name].values() for row in rows] for name in ASKED}
+        found = {name: all_of(by_node, name) for name in ASKED}
         answering: list[NodeId] = [node for node in nodes if node not in silent]
         if lacks_records(logs, found["sequencers"]) and answering:
             table = TABLES["epoch_store"]

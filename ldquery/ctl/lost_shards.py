@@ -9,6 +9,7 @@ from typing import Any, Final
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, ShardId, shard_id
+from logdevice_py.core.some_names import name_some
 from logdevice_py.event_log.changes import named, standing
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority, domain_labels
@@ -66,9 +67,8 @@ def without_a_place(config: ClusterConfig, lost: Collection[ShardId]) -> list[st
             for level, (scope, factor) in enumerate(replication.factors)
             if (have := len({labels[level] for labels in places.values()})) < factor
         ]
-        others = f" and {len(of_property) - _PATHS_TOLD} more" if len(of_property) > _PATHS_TOLD else ""
         told.append(
-            f'{", ".join(of_property[:_PATHS_TOLD])}{others}: "{replication}" cannot be restored without {named(sorted(lost))}: {", ".join(counts)}. '
+            f'{name_some(of_property, _PATHS_TOLD)}: "{replication}" cannot be restored without {named(sorted(lost))}: {", ".join(counts)}. '
             "Bring the node back, add a storage node, or lower replicate"
         )
     return told

@@ -150,6 +150,11 @@ class ClusterConfig:
 
     # Logs: those of the file and those of the log tree. What is asked of `logs` concerns the file alone.
 
+    @property
+    def rebuilding_enabled(self) -> bool:
+        """What a lost shard held is stored again by itself."""
+        return self.settings.get("rebuilding", {}).get("enabled") is True
+
     @cached_property
     def has_log_tree(self) -> bool:
         """Logs can be made at run time."""
@@ -280,7 +285,7 @@ class ClusterConfig:
         return found
 
     def _internal_log(self, log: LogId) -> LogAttributes | None:
-        if log in _EVENT_LOG and self.settings.get("rebuilding", {}).get("enabled") is True:
+        if log in _EVENT_LOG and self.rebuilding_enabled:
             return event_log_attributes(self.metadata_log.replication)
         if log in _LOG_TREE and self.has_log_tree:
             return log_tree_attributes(self.metadata_log.replication)

@@ -103,12 +103,13 @@ def _numbered(names: Sequence[str]) -> tuple[int, ...]:
 class _Structure:
     """The domains of a nodeset as bit masks over its shards; shared by all logs with the same nodeset and the same domains."""
 
-    __slots__ = ("bits", "harmless", "levels", "proving", "scopes")
+    __slots__ = ("bits", "harmless", "labels", "levels", "proving", "scopes")
 
     def __init__(self, shards: tuple[ShardId, ...], replication: ReplicationProperty, labels: Labels):
         assert len(labels) == len(labelled_scopes(replication)), (labels, replication)
         self.bits = {shard: 1 << index for index, shard in enumerate(shards)}
         nodes = tuple(map(node_of, shards))
+        self.labels = labels
         self.levels: tuple[tuple[int, ...], ...] = labels
         """The domain of each shard at each scope of the property, large to small."""
         if replication.factors[-1][0] is Scope.NODE:
@@ -174,6 +175,11 @@ class FailureDomains:
     def key(self) -> Hashable:
         """Equal for equal domains, whatever is known of the shards' authority."""
         return self.shards, self.replication, self._structure.levels
+
+    @property
+    def labels(self) -> Labels:
+        """Those of the nodeset."""
+        return self._structure.labels
 
     @property
     def by_shard(self) -> dict[ShardId, tuple[int, ...]]:

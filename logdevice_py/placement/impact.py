@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from logdevice_py.config.replication import ReplicationProperty
@@ -84,11 +84,6 @@ def impact(epochs: Iterable[PlacedEpochs], going: Collection[ShardId]) -> list[I
             found.append(Impact(loss, each.since, each.until, missing, loss not in before))
     order = list(Loss)
     return sorted(found, key=lambda each: (not each.is_new, order.index(each.loss), each.since))
-
-
-def impact_one_by_one(epochs: Sequence[PlacedEpochs], groups: Iterable[Collection[ShardId]]) -> list[list[Impact]]:
-    """`impact` of each group, where each has come back before the next one goes: a rolling restart."""
-    return [impact(epochs, group) for group in groups]
 
 
 def _losses(epochs: PlacedEpochs, going: frozenset[ShardId]) -> list[Loss]:

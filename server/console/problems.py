@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ldquery.ctl import health
-from ldquery.ctl.health import Found
+from ldquery.ctl.health import Found, all_of
 from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_a_place, without_authority
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId, format_shard, parse_shard
+from logdevice_py.core.some_names import name_some
 from logdevice_py.tables.storage import CopiesState
 from logdevice_py.tables.waits import WaitCause
 
@@ -60,6 +61,7 @@ REMEDIES: Final[dict[WaitCause, str]] = {
 """What an operator can do about something that waits so."""
 
 
+_LOGS_NAMED: Final = 5
 _MOMENT: Final = 2.0
 """Seconds: what waits for less is on its way."""
 
@@ -97,16 +99,12 @@ def problems_of(
         for row in rows:
             problems += _of_shard(f"N{node}:S{row['shard']}", row)
     rebuilding, notes = _rebuildings(config, found)
-    problems += rebuilding + _short(config, _all(found, "under_replicated_logs")) + _waits(_all(found, "waits"))
+    problems += rebuilding + _short(config, all_of(found, "under_replicated_logs")) + _waits(all_of(found, "waits"))
     return sorted(problems, key=lambda each: each.severity != "bad"), notes
 
 
-def _all(found: Mapping[str, Found], name: str) -> list[dict[str, Any]]:
-    return [row for rows in found[name].values() for row in rows]
-
-
 def _silent(config: ClusterConfig, found: Mapping[str, Found], node: NodeId, why: str) -> Problem:
-    seen = {row["state"] for row in _all(found, "cluster_state") if row["observed_node_id"] == node}
+    seen = {row["state"] for row in all_of(found, "cluster_state") if row["observed_node_id"] == node}
     if seen == {"ALIVE"}:
         do = "The other nodes see it alive, so only its admin port cannot be reached from here: look at admin_port, expose and the token."
     else:
@@ -145,7 +143,7 @@ def _of_shard(name: str, row: Row) -> Iterable[Problem]:
 
 
 def _rebuildings(config: ClusterConfig, found: Mapping[str, Found]) -> tuple[list[Problem], list[str]]:
-    rows = _all(found, "shard_rebuildings")
+    rows = all_of(found, "shard_rebuildings")
     planned, problems, notes = drains(rows), [], []
     lost = set()
     for shard, text in unfinished(rows).items():
@@ -157,7 +155,7 @@ def _rebuildings(config: ClusterConfig, found: Mapping[str, Found]) -> tuple[lis
             problems.append(Problem("warn", shard, text, do, "shards"))
     for text in without_a_place(config, lost):
         problems.append(Problem("bad", "cluster", text, "Bring the node back, or add a storage node.", "shards"))
-    begun, what_follows = without_authority(config, lacking_metadata(_all(found, "shards")))
+    begun, what_follows = without_authority(config, lacking_metadata(all_of(found, "shards")))
     for each in begun:
         problems.append(Problem("bad", format_shard(each), what_follows, "Start the nodes that are named.", "shards"))
     return problems, notes
@@ -167,10 +165,10 @@ def _short(config: ClusterConfig, rows: Iterable[Row]) -> list[Problem]:
     short: dict[tuple[str, str], set[int]] = defaultdict(set)
     for row in rows:
         short[row["state"], row["lost_shards"]].add(row["log_id"])
-    enabled = config.settings.get("rebuilding", {}).get("enabled") is True
+    enabled = config.rebuilding_enabled
     problems = []
     for (state, lost), logs in sorted(short.items()):
-        names = ", ".join(map(str, sorted(logs)[:5])) + (f" and {len(logs) - 5} more" if len(logs) > 5 else "")
+        names = name_some(sorted(logs), _LOGS_NAMED)
         where = f"log{'s' * (len(logs) > 1)} {names}"
         if state == CopiesState.GONE.name:
             what = f"records may have no copy left: {lost} lost what they held"
@@ -200,7 +198,7 @@ def _waits(rows: Iterable[Row]) -> list[Problem]:
     problems = []
     for (kind, cause), of_kind in sorted(grouped.items()):
         logs = sorted({row["log_id"] for row in of_kind})
-        names = ", ".join(map(str, logs[:5])) + (f" and {len(logs) - 5} more" if len(logs) > 5 else "")
+        names = name_some(logs, _LOGS_NAMED)
         shards = sorted({name for row in of_kind for name in row["shards"].split(", ") if name})
         longest = max((row["waited_seconds"] or 0.0 for row in of_kind), default=0.0)
         known = WaitCause.__members__.get(cause)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.node_tables import NodeAsker, as_dicts
 from client.read.items import CorruptRecord, Gap, Record
-from ldquery.ctl.health import ask_in_turn
+from ldquery.ctl.health import all_of, ask_in_turn
 from ldquery.log_status import ASKED as LOG_TABLES
 from ldquery.log_status import lacks_records, logs_rows
 from logdevice_py.config.attributes import LogAttributes
@@ -80,7 +80,7 @@ async def list_logs(config: ClusterConfig, asker: NodeAsker) -> dict[str, Any]:
     logs = list(config.log_ids())
     nodes = list(config.nodes)
     by_node, silent = await ask_in_turn(asker, nodes, (LOG_TABLES[:1], LOG_TABLES[1:]), SECONDS)
-    found = {name: [row for rows in by_node[name].values() for row in rows] for name in LOG_TABLES}
+    found = {name: all_of(by_node, name) for name in LOG_TABLES}
     answering = [node for node in nodes if node not in silent]
     if lacks_records(logs, found["sequencers"]) and answering:
         table = TABLES["epoch_store"]
@@ -111,7 +111,7 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
     nodes, of_log = list(config.nodes), Constraints(log_id=log)
     names = ("sequencers", "recoveries", "log_storage_state", "waits", "append_throughput", "logsdb_directory")
     by_node, silent = await ask_in_turn(asker, nodes, (("info",), (*names, "under_replicated_logs")), SECONDS, of_log)
-    found = {name: [row for rows in by_node[name].values() for row in rows] for name in by_node}
+    found = {name: all_of(by_node, name) for name in by_node}
     answering = [node for node in nodes if node not in silent] or nodes
     tables = (TABLES["historical_metadata"], TABLES["epoch_store"])
     answers = await asyncio.gather(*(asker.ask_any(each, answering, of_log, None, SECONDS) for each in tables))
@@ -120,14 +120,15 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
     storing = sorted({node_of(shard) for shard in config.storage_shards()})
     copies = TABLES["copyset_distribution"]
     of_range = Constraints(log_id=log, lsn_min=first, lsn_max=last)
-    stored, failures = await asker.ask_each(copies, storing, of_range, None, SECONDS)
+    cells, failures = await asker.ask_each(copies, storing, of_range, None, SECONDS)
+    stored = as_dicts(copies, cells)
     not_told = frozenset(failure.node for failure in failures)
-    placed = placement_rows(config, log, as_dicts(copies, stored), history, (first, last), not_told)
+    placed = placement_rows(config, log, stored, history, (first, last), not_told)
     report = PlacementReport(config, placed, not_told)
     summary = next(logs_rows(config, [log], {**found, "epoch_store": store}, silent))
     group = config.group(log)
     counts: dict[str, int] = {}
-    for row in as_dicts(copies, stored):
+    for row in stored:
         counts[row["copyset"]] = max(counts.get(row["copyset"], 0), row["entries"])
     return {
         "log": int(log),

@@ -12,6 +12,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Final
 
 from client.reader import Reader
+from logdevice_py.core.some_names import name_some
 from logdevice_py.programs import PACKAGES
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -30,8 +31,7 @@ def where_tasks_stand(tasks: set[asyncio.Task[Any]]) -> list[str]:
             groups.setdefault(place, []).append(task.get_name())
     lines: list[str] = []
     for place, names in list(groups.items())[:_TASKS_SHOWN]:
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        lines += [f"{', '.join(names[:_NAMES_SHOWN])}{more}:", *place.splitlines()]
+        lines += [f"{name_some(names, _NAMES_SHOWN)}:", *place.splitlines()]
     if len(groups) > _TASKS_SHOWN:
         lines.append(f"and tasks at {len(groups) - _TASKS_SHOWN} other places")
     return lines

@@ -9,6 +9,7 @@ from typing import Final
 from logdevice_py.core.entry import check_body, parse_header
 from logdevice_py.core.ids import format_shard
 from logdevice_py.core.lsn import Lsn, format_lsn
+from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError
 from storage_node.log_store.extents.block_format import (
     DATA_START,
@@ -173,9 +174,8 @@ def _inspect_block(report: ExtentReport, head: BlockHead, data: bytes, seed: int
     bodies = data[head.control_length :]
     if not bodies_match(head, bodies, seed):
         found = list(_damaged_copies(changes, bodies))
-        shown = ", ".join(found[:_DAMAGED_SHOWN]) or "none of a copy"
-        more = f" and {len(found) - _DAMAGED_SHOWN} more" if len(found) > _DAMAGED_SHOWN else ""
-        report.damage.append(f"bodies of block {head.number} do not match their checksum: {shown}{more}")
+        shown = name_some(found, _DAMAGED_SHOWN) or "none of a copy"
+        report.damage.append(f"bodies of block {head.number} do not match their checksum: {shown}")
 
 
 def _damaged_copies(changes: Changes, bodies: bytes) -> Iterator[str]:

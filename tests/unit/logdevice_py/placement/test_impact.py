@@ -5,7 +5,7 @@ from dataclasses import replace
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.placement.impact import Loss, PlacedEpochs, ShardsNow, impact, impact_one_by_one
+from logdevice_py.placement.impact import Loss, PlacedEpochs, ShardsNow, impact
 
 S = [shard_id(NodeId(node)) for node in range(5)]
 OLD = PlacedEpochs(Epoch(1), Epoch(4), (S[0], S[1], S[2]), ReplicationProperty.parse("node:2"), ())
@@ -42,10 +42,10 @@ def test_copysets_that_are_known_say_more_than_what_is_allowed() -> None:
 
 def test_one_after_the_other_is_safe_where_all_at_once_is_not() -> None:
     groups = [[S[1]], [S[2]], [S[3]]]
-    assert impact_one_by_one(LOG, groups) == [[], [], []]
+    assert [impact(LOG, group) for group in groups] == [[], [], []]
     assert impact(LOG, S[1:4]) != []
     short = [replace(each, now=ShardsNow(lost=frozenset({S[3]}))) for each in LOG]
-    assert [bool(each) for each in impact_one_by_one(short, groups)] == [
+    assert [bool(each) for each in [impact(short, group) for group in groups]] == [
         True,
         True,
         False,
