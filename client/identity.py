@@ -27,7 +27,7 @@ class ClientIdentity:
     token: str = field(default="", repr=False)
     """A signed token. It is sent to nodes that have proved to be nodes, over TLS, and never else."""
     ca: str | Path | None = None
-    """File of the certificates (PEM) of those who sign nodes' certificates; None: the one that the cluster file names."""
+    """File of the certificates (PEM) of those who sign nodes' certificates; None: as the cluster file says."""
 
 
 def default_identity(cluster_file: Path | None) -> ClientIdentity:

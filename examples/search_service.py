@@ -61,7 +61,7 @@ class SearchService:
         self._kept: dict[str, Keeping] = {}
         self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
         self._writers: OrderedDict[str, KeptIndex] = OrderedDict()
-        """Those that are open, the one that was used last at the end."""
+        """Those that are open, in the order in which they were used last."""
         self._dealt: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "tantivy")
 

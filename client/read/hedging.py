@@ -438,7 +438,7 @@ class Hedging:
             self._note_overtaken(attempt, owner, lsn, now)
 
     def _note_overtaken(self, attempt: _Attempt, owner: ShardId, lsn: Lsn, now: Micros) -> None:
-        """Another shard sent an entry before the one that should have."""
+        """Another shard sent an entry before the shard that should have sent it."""
         self._owed.setdefault(owner, lsn)
         if owner in attempt.lost:
             return

@@ -84,7 +84,7 @@ class LogAttributes:
     hedged_reads: bool = setting(
         False,
         unit="flag",
-        doc="With single_copy_delivery: readers ask other shards for what the one that should send it does not send in time.",
+        doc="With single_copy_delivery: readers ask other shards for what does not come in time from the shard that should send it.",
     )
     max_payload_bytes: int = setting(_MIB, unit="bytes", lo=1, hi=32 * _MIB, doc="Largest payload of one append.")
     strict_order: bool = setting(

@@ -90,13 +90,13 @@ class CertificateAuthority:
         return True
 
     def certify_node(self, node: NodeId, days: int = NODE_DAYS) -> MadeIdentity:
-        """A certificate for a node; it replaces the one that is there."""
+        """A certificate for a node; it replaces an earlier one."""
         return self._certify(f"N{node}", [node_uri(self._cluster, node)], days, server=True)
 
     def certify_principal(
         self, principal: Principal, days: int = PRINCIPAL_DAYS, path: Path | None = None
     ) -> MadeIdentity:
-        """A certificate for a principal; it replaces the one that is there."""
+        """A certificate for a principal; it replaces an earlier one."""
         uris = principal_uris(self._cluster, principal)
         return self._certify(principal.name, uris, days, server=False, path=path)
 

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.config.security import SecuritySettings
-from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId
-from logdevice_py.core.lsn import LSN_INVALID, Epoch
+from logdevice_py.core.ids import InstanceId, NodeId, PeerId
 from logdevice_py.core.principal import Principal
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
@@ -29,6 +28,7 @@ from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity, no_tokens
 from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
+from tests.integration.appends import an_append
 from tests.integration.test_transport import HOST, UUID, Recorder, release
 
 REQUIRE = SecuritySettings(tls="require")
@@ -121,20 +121,7 @@ def addresses() -> Addresses:
 
 
 def large(number: int) -> Append:
-    payload = bytes([number % 256]) * 3_000_000
-    return Append(
-        request_id=number,
-        log=LogId(1),
-        flags=0,
-        records=1,
-        crc=0,
-        seen_epoch=Epoch(0),
-        previous_lsn=LSN_INVALID,
-        writer=b"",
-        sequence=0,
-        stream_epoch=Epoch(0),
-        payload=payload,
-    )
+    return an_append(bytes([number % 256]) * 3_000_000, number)
 
 
 async def openssl(*arguments: str, send: bytes = b"") -> str:

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
-from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, Ack, Append, Hello, Release
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, Ack, Hello, Release
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.settings import RuntimeSettings
+from tests.integration.appends import an_append
 
 UUID = b"u" * 16
 HOST = "127.0.0.1"
@@ -434,22 +434,6 @@ async def test_what_does_not_fit_while_a_node_is_dialled_is_counted_and_told() -
             node.send(PeerId(1), an_append(b"x" * 400_000))
         assert node.metrics.messages_dropped == 3
         await seen.until(lambda: (PeerId(1), False) in seen.down)
-
-
-def an_append(payload: bytes) -> Append:
-    return Append(
-        request_id=1,
-        log=LogId(1),
-        flags=0,
-        records=1,
-        crc=0,
-        seen_epoch=Epoch(0),
-        previous_lsn=LSN_INVALID,
-        writer=b"",
-        sequence=0,
-        stream_epoch=Epoch(0),
-        payload=payload,
-    )
 
 
 class Turns:

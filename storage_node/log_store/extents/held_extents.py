@@ -203,7 +203,7 @@ class HeldExtents:
             salt, last = msgpack.unpackb(value)
             held = self.held.get(number)
             if held is None or held.extent.salt != salt or held.extent.last < last:
-                raise BadBlockError(f"{extent_name(number)} is missing, or is not the one that was written")
+                raise BadBlockError(f"{extent_name(number)} is missing, or another file has its name")
 
     # ---- blocks
 
