@@ -11,6 +11,7 @@ import client.read.decoding
 import sequencer.recovery.digest
 import storage_node.epochs.seal
 import storage_node.log_store.memory
+import storage_node.log_store.metadata_rows
 import storage_node.log_store.precedence
 import storage_node.reading.look_up
 import storage_node.retention.trim
@@ -342,7 +343,7 @@ def cut_off_node_writes_to_drained_shards(original: Change) -> Change:
 
 @deliberate(
     "a drained shard refuses records until it is started anew, and cannot tell that it took some",
-    (storage_node.log_store.memory, "encode_drain"),
+    (storage_node.log_store.metadata_rows, "encode_drain"),
     (RebuildingSupervisor, "_took_records"),
     mode=RunMode.REBUILDING,
 )
