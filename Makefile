@@ -8,6 +8,9 @@ SITE := $(VENV)-site/.installed
 GO := $(shell command -v go || echo /usr/local/go/bin/go)
 PACKAGES := logdevice_py epoch_store client sequencer storage_node streams ldquery server indexlog benchmarks tests examples pyspark_logdevice.py pyspark_indexlog.py
 
+# where it is set (often in containers), each of the thousand programs that tests start would compile its modules anew: a second each
+unexport PYTHONDONTWRITEBYTECODE
+
 COMMA := ,
 # what is named by ENGINES, or all; what cannot be fetched is left out of the run, which says so
 PEERS = $(filter-out logdevice,$(subst $(COMMA), ,$(or $(ENGINES),jetstream redis kafka bookkeeper)))
