@@ -18,7 +18,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,12 @@ browser: ## Chromium for tests of the console: installed where that is allowed (
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || echo "Chromium could not be installed: tests of the console in a browser are skipped"; \
 	else echo "there is no Chromium: tests of the console in a browser are skipped"; fi
+
+promtool: ## Prometheus's tool, for tests of conf/alerts.yml: unpacked into the environment, nothing is started; without it they are skipped
+	@command -v promtool >/dev/null || test -x $(VENV)/promtool/usr/bin/promtool && exit 0; \
+	if command -v apt-get >/dev/null; then \
+	  { { test "$$(id -u)" != 0 || apt-get update -qq; } && mkdir -p $(VENV)/promtool && cd $(VENV)/promtool && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; } >/dev/null 2>&1 || echo "promtool could not be fetched: tests of alerts are skipped"; \
+	else echo "there is no promtool: tests of alerts are skipped"; fi
 
 format: $(STAMP) ## format the code
 	@$(VENV)/bin/ruff format $(PACKAGES)
@@ -119,7 +125,7 @@ balance: $(STAMP) ## how load follows capacity for racks of all sizes, 3 to 60 n
 mutants: $(STAMP) ## change machines one place at a time and count what no unit test notices: MODULE=name, MUTANTS=n of each (0: all), REPORT=file writes the page
 	@$(PY) -m tests.mutation $(MODULE) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(REPORT),--report $(REPORT)) $(MUTANTS_FLAGS)
 
-process: $(STAMP) browser
+process: $(STAMP) browser promtool
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/integration
 
 spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads

@@ -33,6 +33,7 @@ from logdevice_py.tables.storage import (
 from storage_node.log_state import NO_NODE, NO_SOFT_SEAL, LogState
 from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import NO_RECORD, ReadResult
+from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.partitions import NEVER
 from storage_node.log_store.view import StoreView
 from storage_node.lsn_ranges import format_ranges
@@ -68,18 +69,20 @@ def shards_rows(
     constraints: Constraints,
     previous_stop: Callable[[ShardId], PreviousEnd],
     view: Callable[[ShardId], StoreView],
-    no_space: Callable[[ShardId], bool],
+    metrics: Callable[[ShardId], LogStoreMetrics],
 ) -> Iterator[ShardsRow]:
     """Table `shards`; what the disk says comes from the functions."""
     for index, machines in _shards(node, constraints):
         shard, awaited = machines.shard, machines.metadata_resync.waits_for
-        status = shard.status()
+        status, of_store = shard.status(), metrics(shard.shard)
         yield ShardsRow(
             shard=index,
             generation=shard.generation,
             status=status.name,
             accepting_writes=int(shard.writable and status is Status.OK),
-            no_space=int(no_space(shard.shard)),
+            no_space=of_store.no_space,
+            disk_bytes=of_store.disk_bytes,
+            available_bytes=of_store.available_bytes,
             previous_stop=previous_stop(shard.shard).name,
             verified_since=machines.scrubber.verified_since or None,
             uncompared_ranges=machines.scrubber.uncompared_before,

@@ -1,4 +1,4 @@
-"""``ldctl doctor``: looks for what will hurt later: clocks, versions, replication, places, files that take space. Each finding says what to do."""
+"""``ldctl doctor``: looks for what will hurt later: clocks, versions, replication, places, disks, certificates. Each finding says what to do."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Scope
 from logdevice_py.config.logs import Durability
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.security import TLS_OFF
 from logdevice_py.core.ids import NodeId, ShardId, node_of
 from logdevice_py.core.some_names import name_some
+from logdevice_py.core.units import SECOND
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.survival import domains_among, survival
+from logdevice_py.runtime.clock import wall_us
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
 _SECONDS: Final = 5.0
 SKEW_US: Final = 500_000
 """Clocks further apart are a finding: retention by time, and times of records, go by them."""
+SPACE_LOW: Final = 20
+"""Percent of a file system: less that is free is a finding; half of it is a bad one."""
+CERTIFICATE_DAYS: Final = 21
+"""A certificate that counts for fewer days is a finding."""
+_DAY_US: Final = 86_400 * SECOND
 _TABLES: Final = ("settings", "shards", "quarantined_stores")
 _PATHS_NAMED: Final = 3
 
@@ -65,6 +73,7 @@ class NodeAnswers:
     clocks: list[NodeClock] = field(default_factory=list)
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in _TABLES})
     silent: dict[NodeId, str] = field(default_factory=dict)
+    asked_at: int = field(default_factory=wall_us)
 
 
 def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
@@ -74,6 +83,7 @@ def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
         *_of_cluster_file(config),
         *_of_clocks(answers.clocks),
         *_of_versions(config, answers.info),
+        *_of_certificates(config, answers),
         *_of_nodes(answers),
     ]
     order = ("bad", "warn", "note")
@@ -196,6 +206,24 @@ def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[
         yield DoctorFinding("bad", "nodes", "some nodes have no protocol in common", "Upgrade one release at a time.")
 
 
+def _of_certificates(config: ClusterConfig, answers: NodeAnswers) -> Iterable[DoctorFinding]:
+    elsewhere = any(not is_loopback(member.host) for member in config.nodes.values())
+    if elsewhere and str(config.settings.get("security", {}).get("tls", TLS_OFF)) == TLS_OFF:
+        what = "nodes on other machines, and tls is off: whoever reaches their ports reads and changes what goes by"
+        yield DoctorFinding(
+            "warn", "cluster file", what, "docs/security.md has the steps; a running cluster can go to tls."
+        )
+    for row in answers.info:
+        expires = row["certificate_expires"]
+        if expires is None:
+            continue
+        days = (expires - answers.asked_at) / _DAY_US
+        if days < CERTIFICATE_DAYS:
+            what = "its certificate has expired" if days < 0 else f"its certificate expires in {days:.1f} days"
+            do = "Make a new one (ldctl identity make --renew) and put it in the place of the old one: nodes read it again by themselves."
+            yield DoctorFinding("bad" if days < CERTIFICATE_DAYS / 3 else "warn", f"N{row['node_id']}", what, do)
+
+
 def _of_nodes(answers: NodeAnswers) -> Iterable[DoctorFinding]:
     changed: dict[str, list[str]] = defaultdict(list)
     for row in answers.tables["settings"]:
@@ -218,6 +246,11 @@ def _of_nodes(answers: NodeAnswers) -> Iterable[DoctorFinding]:
             yield DoctorFinding(
                 "bad", name, "refuses records for lack of space", "Trim, shorten backlog, or add space."
             )
+        elif row["available_bytes"] * 100 < row["disk_bytes"] * SPACE_LOW:
+            free, size = row["available_bytes"], row["disk_bytes"]
+            what = f"{format_size(free)} of {format_size(size)} are free on its disk; it refuses records before there are none"
+            do = "Trim, shorten backlog, or add space or nodes: ldctl logs status shows what each takes."
+            yield DoctorFinding("bad" if free * 200 < size * SPACE_LOW else "warn", name, what, do)
         if row["previous_stop"] not in ("CLEAN", None) and row["dirty_logs"]:
             what = f"went down without a stop ({row['previous_stop']}) and may lack records of {row['dirty_logs']} logs"
             yield DoctorFinding(
@@ -281,7 +314,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "doctor",
         "looks for what will hurt later, and says what to do",
-        "Looks at clocks, versions, replication, locations, the epoch store, rebuilding, settings that operators changed and stores that take space for nothing; prints each finding with what to do "
+        "Looks at clocks, versions, replication, locations, free space, certificates, the epoch store, rebuilding, settings that operators changed and stores that take space for nothing; prints each finding with what to do "
         "about it. What is wrong at this moment is told by ldctl status. Exit status 0: nothing to do; 5: something is bad or to be looked at; 4: a node did not answer.",
         lambda options: None,
         _doctor,

@@ -18,6 +18,7 @@ from logdevice_py.config.identity_names import format_uuid, node_uri, principal_
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.principal import Principal
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.durable_file import write_durably
 from logdevice_py.runtime.tokens import ALGORITHM, LIFETIME_MAX
@@ -40,6 +41,19 @@ def check_installed() -> None:
     except ImportError:
         text = "certificates and tokens need cryptography and PyJWT: pip install 'logdevice-py[security]'"
         raise LogDeviceError(Status.NOTSUPPORTED, text) from None
+
+
+def expiry(path: Path) -> Timestamp:
+    """When the first certificate of a file expires; 0: `cryptography` is not installed to tell.
+
+    Raises:
+        OSError, ValueError: there is no certificate.
+    """
+    try:
+        from cryptography.x509 import load_pem_x509_certificate
+    except ImportError:
+        return Timestamp(0)
+    return Timestamp(round(load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()) * SECOND)
 
 
 @dataclass(frozen=True, slots=True)

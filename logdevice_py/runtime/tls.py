@@ -19,6 +19,7 @@ from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.runtime.certificates import expiry
 from logdevice_py.shell.proof import PeerProof
 
 log = logging.getLogger("logdevice.tls")
@@ -78,6 +79,8 @@ class TlsContexts:
         self.files = files
         self.cluster = cluster
         self.revoked: frozenset[int] = frozenset()
+        self.expires = Timestamp(0)
+        """When the certificate of this process does; 0: it has none, or `cryptography` is not installed to tell."""
         self._seen = self._look_at_files()
         self._load()
 
@@ -118,6 +121,7 @@ class TlsContexts:
             server.num_tickets = 0
         revoked = frozenset[int]() if files.revoked is None else read_revoked(files.revoked)
         self._client, self._server, self.revoked = client, server, revoked
+        self.expires = Timestamp(0) if files.certificate is None else expiry(files.certificate)
 
     def dial(self) -> TlsChannel:
         """For a connection that this process makes."""

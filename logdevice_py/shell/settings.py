@@ -142,6 +142,10 @@ class TransportMetrics:
         "TLS connections that did not come about or failed: wrong certificates, or bytes that are no TLS.",
         unit="connections",
     )
+    certificate_expiry: int = gauge(
+        "When the certificate of the node expires, in seconds since 1970 at /metrics; 0: it has none, or the package cryptography is missing there.",
+        unit="us",
+    )
     slow_peers_closed: int = counter("Connections closed because the peer did not read.", unit="connections")
     reading_paused: int = counter(
         "Times that requests were left unread because their sender did not read answers.", unit="times"

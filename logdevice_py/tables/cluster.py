@@ -95,6 +95,9 @@ class InfoRow:
     protocol_min: int = column(_INTEGER, "The oldest protocol that it speaks.")
     protocol_max: int = column(_INTEGER, "The newest protocol that it speaks.")
     roles: str = column(_TEXT, "sequencer, storage, or both.")
+    certificate_expires: int | None = column(
+        _TIME, "When its certificate does; NULL: it has none, or the package cryptography is missing there."
+    )
     readiness: str = column(_TEXT, "OK, or the status that says why it should get no requests.")
     copies_reviewed: int = column(
         _FLAG, "Table `under_replicated_logs` of the node says all that follows from what it has heard of the shards."

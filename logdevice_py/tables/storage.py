@@ -39,6 +39,8 @@ class ShardsRow:
     status: str = column(_TEXT, "OK; FAILED: its disk failed; SHUTDOWN: the node stops.")
     accepting_writes: int = column(_FLAG, "The cluster file lets it take records, and it answers.")
     no_space: int = column(_FLAG, "Records are refused for lack of space.")
+    disk_bytes: int = column(_INTEGER, "Size of the file system that its store is on.")
+    available_bytes: int = column(_INTEGER, "What is free there, as measured last.")
     previous_stop: str = column(_TEXT, "How its last run ended.")
     verified_since: int | None = column(
         _TIME, "All that was released before has been read again and compared with other shards since; NULL: not yet."

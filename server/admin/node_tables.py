@@ -97,6 +97,7 @@ def info_rows(host: AdminView) -> Iterator[InfoRow]:
         roles=", ".join(str(role.name).lower() for role in host.config.nodes[host.node_id].roles)
         if host.node_id in host.config.nodes
         else "",
+        certificate_expires=host.transport.metrics.certificate_expiry or None,
         readiness=host.readiness().name,
         copies_reviewed=int(host.copy_review.done),
         departures_handled=int(sequencer is None or sequencer.idle_logs.departures_handled),

@@ -121,7 +121,7 @@ class NodeTables:
             constraints,
             lambda shard: host.shards[shard].contents.last_stop,
             lambda shard: host.shards[shard].view,
-            lambda shard: bool(host.shards[shard].metrics.no_space),
+            lambda shard: host.shards[shard].metrics,
         )
 
     def _under_replicated_logs(self, constraints: Constraints) -> Iterator[Any]:

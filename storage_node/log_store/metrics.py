@@ -50,6 +50,8 @@ class LogStoreMetrics:
     trimming_for_space: int = gauge(
         "1 while the oldest partitions are trimmed because the disk runs full.", unit="flag"
     )
+    disk_bytes: int = gauge("Size of the file system that the store is on, as measured last.", unit="bytes")
+    available_bytes: int = gauge("What is free there, as measured last.", unit="bytes")
     no_space: int = gauge("1 while entries are refused for lack of space.", unit="flag")
     no_space_for_rebuilding: int = gauge(
         "1 while copies that rebuilding brings are refused for lack of space.", unit="flag"

@@ -6,6 +6,7 @@ from typing import Final
 
 from logdevice_py.core.marks import hit
 from storage_node.log_store.interface import Purpose, WriteBatch
+from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.settings import LogStoreSettings
 
 _UNFLUSHED_SHARE_MAX: Final = 15
@@ -109,6 +110,13 @@ class SpaceGuard:
 
     def _is_short_of(self, limit: int, before: bool) -> bool:
         return self.free < (limit * self._resume_percent // 100 if before else limit)
+
+    def report(self, metrics: LogStoreMetrics) -> None:
+        """Set the gauges."""
+        metrics.disk_bytes = self.total
+        metrics.available_bytes = self.free
+        metrics.no_space = int(self.refusing)
+        metrics.no_space_for_rebuilding = int(self.scarce)
 
     def refuses(self, batch: WriteBatch) -> bool:
         """Whether the batch is refused as measured last."""

@@ -490,8 +490,7 @@ class ExtentLogStore:
 
     def report(self, metrics: LogStoreMetrics) -> None:
         """Set the gauges."""
-        metrics.no_space = int(self._guard.refusing)
-        metrics.no_space_for_rebuilding = int(self._guard.scarce)
+        self._guard.report(metrics)
         metrics.trimming_for_space = int(self.trims_for_space)
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = sum(map(self._extents.is_free, self._extents.held.values()))

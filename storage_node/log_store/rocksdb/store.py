@@ -332,8 +332,7 @@ class RocksLogStore:
 
     def report(self, metrics: LogStoreMetrics) -> None:
         """Set the gauges."""
-        metrics.no_space = int(self._space.refusing)
-        metrics.no_space_for_rebuilding = int(self._space.scarce)
+        self._space.report(metrics)
         metrics.trimming_for_space = int(self.trims_for_space)
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = self._upkeep.to_drop

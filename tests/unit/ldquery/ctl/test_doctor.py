@@ -11,6 +11,7 @@ from ldquery.ctl.doctor import DoctorFinding, NodeAnswers, NodeClock, examine
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
+from logdevice_py.core.units import SECOND
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 
 BOTH = ["sequencer", "storage"]
@@ -23,7 +24,15 @@ def cluster(replicate: str = "node:2", nodes: int = 4, roles: list[str] = BOTH) 
 
 
 def info(node: int, **changed: Any) -> dict[str, Any]:
-    return {"node_id": node, "version": "1", "config_version": 1, "protocol_min": 3, "protocol_max": 7, **changed}
+    return {
+        "node_id": node,
+        "version": "1",
+        "config_version": 1,
+        "protocol_min": 3,
+        "protocol_max": 7,
+        "certificate_expires": None,
+        **changed,
+    }
 
 
 def found(config: ClusterConfig | None = None, answers: NodeAnswers | None = None) -> list[DoctorFinding]:
@@ -32,7 +41,8 @@ def found(config: ClusterConfig | None = None, answers: NodeAnswers | None = Non
 
 
 def shard(**changed: Any) -> dict[str, Any]:
-    return {"node_id": 1, "shard": 0, "no_space": 0, "previous_stop": "CLEAN", "dirty_logs": 0, **changed}
+    usual = {"no_space": 0, "disk_bytes": 100, "available_bytes": 50, "previous_stop": "CLEAN", "dirty_logs": 0}
+    return {"node_id": 1, "shard": 0, **usual, **changed}
 
 
 def only(findings: list[DoctorFinding], words: str) -> DoctorFinding:
@@ -113,3 +123,31 @@ def test_what_nodes_tell_of_themselves() -> None:
     assert "5.0 MB in /d/old" in only(findings, "does not count (REPLACED)").what
     assert only(findings, "lack of space").about == "N1:S0"
     assert only(findings, "went down without a stop").severity == "note"
+
+
+@pytest.mark.parametrize(("available", "severity"), [(20, None), (19, "warn"), (10, "warn"), (9, "bad")])
+def test_a_disk_on_which_little_is_free(available: int, severity: str | None) -> None:
+    answers = NodeAnswers()
+    answers.tables["shards"].append(shard(disk_bytes=100 * 10**9, available_bytes=available * 10**9))
+    findings = found(answers=answers)
+    assert [each.severity for each in findings] == ([severity] if severity else [])
+    if severity:
+        assert f"{available}.0 GB of 100.0 GB are free" in only(findings, "are free").what
+
+
+@pytest.mark.parametrize(("days", "severity"), [(30, None), (20, "warn"), (6, "bad"), (-1, "bad")])
+def test_a_certificate_that_expires_soon(days: int, severity: str | None) -> None:
+    now = 1_700_000_000 * SECOND
+    answers = NodeAnswers(info=[info(1, certificate_expires=now + days * 86_400 * SECOND)], asked_at=now)
+    findings = found(answers=answers)
+    assert [each.severity for each in findings] == ([severity] if severity else [])
+    if severity:
+        only(findings, "has expired" if days < 0 else f"expires in {days}.0 days")
+
+
+@pytest.mark.parametrize(("host", "tls", "told"), [("127.0.0.1", "off", 0), ("db1", "off", 1), ("db1", "require", 0)])
+def test_clear_text_between_machines(host: str, tls: str, told: int) -> None:
+    config = cluster()
+    nodes = {node: dataclasses.replace(member, host=host) for node, member in config.nodes.items()}
+    config = dataclasses.replace(config, nodes=nodes, settings={**config.settings, "security": {"tls": tls}})
+    assert sum("tls is off" in each.what for each in found(config)) == told

@@ -1,4 +1,4 @@
-"""The dashboard in conf/ shows metrics that there are."""
+"""The dashboard and the alerts in conf/ go by metrics that there are."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from logdevice_py.core.declare import declarations
 from logdevice_py.runtime.http.prometheus import prometheus_name
 from server.dev.render_docs import METRICS
 
-DASHBOARD = Path(__file__).resolve().parents[4] / "conf" / "grafana-dashboard.json"
+CONF = Path(__file__).resolve().parents[4] / "conf"
+DASHBOARD = CONF / "grafana-dashboard.json"
 _NAME = re.compile(r"\b(?:logdevice|process)_[a-z0-9_]+")
 _OF_THE_LIBRARY = {
     "process_cpu_seconds_total": "counter",
     "process_resident_memory_bytes": "gauge",
     "process_open_fds": "gauge",
+    "process_max_fds": "gauge",
 }
 
 
@@ -46,6 +48,17 @@ def shown() -> set[str]:
 def test_every_series_is_exported() -> None:
     assert len(shown()) > 50
     assert shown() - exported().keys() == set()
+
+
+def test_alerts_go_by_what_is_exported() -> None:
+    names = {
+        name
+        for line in (CONF / "alerts.yml").read_text().splitlines()
+        if "expr:" in line
+        for name in _NAME.findall(line)
+    }
+    assert len(names) > 20
+    assert names - exported().keys() == set()
 
 
 def test_rates_are_of_what_only_grows_and_the_rest_is_shown_as_it_is() -> None:
