@@ -16,6 +16,9 @@ class ClientMetrics:
     frames_retried: int = counter(
         "APPEND frames of direct appends sent again after an answer that says not applied.", unit="frames"
     )
+    frames_throttled: int = counter(
+        "APPEND frames of direct appends that were refused because of a quota.", unit="frames"
+    )
     redirects_followed: int = counter("Answers that named another node.", unit="answers")
     redirect_cycles: int = counter("Redirects that led back to a node asked before.", unit="answers")
     probes_sent: int = counter("Questions to another node because an append went unanswered.", unit="requests")
@@ -43,6 +46,7 @@ class WriterMetrics:
         "Write streams that ended because somebody else sent under their writer id.", unit="streams"
     )
     refusals: int = counter("Answers that say not applied.", unit="answers")
+    throttled: int = counter("Times that a stream waited for a quota.", unit="times")
     bytes_before_compression: int = counter("Bytes of records put into frames.", unit="bytes")
     bytes_of_frames: int = counter("Bytes of frames built.", unit="bytes")
     bytes_buffered: int = gauge("Bytes of records not acknowledged.", unit="bytes")

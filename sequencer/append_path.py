@@ -56,10 +56,11 @@ def _is_control(append: AnyAppend) -> bool:
 class AppendPath:
     """The append path of all logs of a node."""
 
-    __slots__ = ("_context", "_turn")
+    __slots__ = ("_context", "_quotas", "_turn")
 
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
+        self._quotas = context.quotas
         self._turn: list[Sequencer] = []
         """Logs with a batch that is cut when the turn ends."""
 
@@ -134,9 +135,35 @@ class AppendPath:
         elif append.previous_lsn:
             self._take_redirected(sequencer, peer, append, now)
         elif sequencer.tail is None:
-            self._add(sequencer, frame_of(peer, append), now)
+            frame = frame_of(peer, append)
+            if self._is_within_quota(sequencer, frame, now):
+                self._add(sequencer, frame, now)
         else:
             self._add_guarded(sequencer, frame_of(peer, append), now)
+
+    # Quotas
+
+    def _is_within_quota(self, sequencer: Sequencer, frame: Frame, now: Micros) -> bool:
+        """Charge the log and the sender for a frame that is about to be taken; it is refused here when one of them is over its quota. What was taken
+        before, and is answered again, is charged once."""
+        if sequencer.meter is None and not self._quotas.limits_appends:
+            return True
+        ours, theirs = sequencer.meter, self._quotas.appends(frame.peer)
+        size, records = len(frame.payload), max(1, frame.records)
+        waits = {meter: meter.wait(size, records, now) for meter in (ours, theirs) if meter is not None}
+        wait = max(waits.values(), default=0)
+        if not wait:
+            for meter in waits:
+                meter.spend(size, records)
+            return True
+        for meter, each in waits.items():
+            meter.throttled += bool(each)
+        marks.hit("append_throttled")
+        self._context.metrics.appends_throttled += 1
+        self._context.answers.refuse(
+            frame.peer, frame.request_id, sequencer.log, Status.THROTTLED, not_replicated=True, there=wait
+        )
+        return False
 
     # Guarded logs
 
@@ -178,13 +205,16 @@ class AppendPath:
             first.repeats = [*(first.repeats or ()), (frame.peer, frame.request_id)]
 
     def _admit(self, sequencer: Sequencer, frame: Frame, now: Micros) -> bool:
-        """Judge what the frame asks of the end of the log; it is refused here if that is not so."""
+        """Judge what the frame asks of the end of the log, and charge for it; it is refused here if that is not so, or over the quota."""
         tail, guard = sequencer.tail, frame.guard
-        assert tail is not None
+        if tail is None:
+            return self._is_within_quota(sequencer, frame, now)
         if guard is not None and guard.alone and sequencer.open_batch is not None:
             self.cut(sequencer, now)
         refusal = tail.judge(guard)
         if refusal is None:
+            if not self._is_within_quota(sequencer, frame, now):
+                return False
             tail.take(guard)
             return True
         self._context.metrics.guards_refused += 1
@@ -354,7 +384,7 @@ class AppendPath:
             self._answer_previous(sequencer, peer, append)
         elif found is Found.HOLE:
             frame = frame_of(peer, append)
-            if sequencer.tail is None or self._admit(sequencer, frame, now):
+            if self._admit(sequencer, frame, now):
                 self._append_alone(sequencer, frame, now)
         else:
             self._maybe_applied(peer, append)
@@ -386,7 +416,7 @@ class AppendPath:
         frame = frame_of(peer, append)
         verdict = streams.judge(frame, bool(flags & _RESUME), bool(flags & _EXCLUSIVE))
         if verdict is FrameVerdict.NEXT:
-            if sequencer.tail is None or self._admit(sequencer, frame, now):
+            if self._admit(sequencer, frame, now):
                 streams.take(frame)
                 self._add(sequencer, frame, now)
         elif verdict is FrameVerdict.REPEATED:
@@ -429,9 +459,11 @@ class AppendPath:
         return alone or not open_batch.fits(frame_of(peer, append), attributes)
 
     def _give_back(self, sequencer: Sequencer, frames: list[Frame]) -> None:
-        current = sequencer.current
+        current, meter = sequencer.current, sequencer.meter
         if sequencer.tail is not None:
             sequencer.tail.give_back()
+        if meter is not None:
+            meter.give_back(sum(len(frame.payload) for frame in frames), sum(max(1, frame.records) for frame in frames))
         if current is not None and current.streams is not None:
             for frame in reversed(frames):
                 current.streams.give_back(frame)

@@ -20,6 +20,7 @@ from logdevice_py.placement.cluster_placement import ClusterPlacement
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.policy import CopysetSource
 from logdevice_py.protocol.requests import Requests
+from logdevice_py.shell.principal_quotas import PrincipalQuotas
 from sequencer.effects import LogNotice
 from sequencer.epoch_store_calls import EpochStoreCalls
 from sequencer.frames import Answers
@@ -102,6 +103,7 @@ class SequencerContext:
         "outbox",
         "placement",
         "placement_version",
+        "quotas",
         "recoveries",
         "releases",
         "requests",
@@ -125,7 +127,9 @@ class SequencerContext:
         wall: WallClock,
         cluster: ClusterView,
         requests: Requests,
+        quotas: PrincipalQuotas | None = None,
     ) -> None:
+        self.quotas = PrincipalQuotas(config) if quotas is None else quotas
         self.node = node
         self.config = config
         self.settings = settings

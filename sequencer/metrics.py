@@ -22,6 +22,9 @@ class SequencerMetrics:
     guards_refused: int = counter(
         "Frames refused because the end of the log was not as they asked, or cannot be known.", unit="frames"
     )
+    appends_throttled: int = counter(
+        "Frames refused because their log, or their sender's principal, was over its quota.", unit="frames"
+    )
     records_acknowledged: int = counter("Records in frames that were answered OK.", unit="records")
     entries_started: int = counter("Entries that got an LSN.", unit="entries")
     entries_replicated: int = counter("Entries that reached all copies of a wave.", unit="entries")

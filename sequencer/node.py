@@ -34,6 +34,7 @@ from logdevice_py.protocol.messages import (
 )
 from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import handlers_of, handles
+from logdevice_py.shell.principal_quotas import PrincipalQuotas
 from sequencer.append_path import AnyAppend, AppendPath
 from sequencer.context import SequencerContext, WallClock
 from sequencer.epoch_sequencer import EpochSequencer
@@ -74,16 +75,20 @@ class SequencerNode:
         cluster: ClusterView,
         requests: Requests,
         recovery_settings: RecoverySettings | None = None,
+        quotas: PrincipalQuotas | None = None,
     ) -> None:
         """
         Args:
             requests: of the process.
+            quotas: of its clients' principals; None: they are those of the cluster file, for anonymous clients.
         """
         self.node = node
         self.instance = instance
         self.sequencers: dict[LogId, Sequencer] = {}
         """Every log that was ever asked for here, to look at."""
-        context = self.context = SequencerContext(node, config, settings, outbox, timers, rng, wall, cluster, requests)
+        context = self.context = SequencerContext(
+            node, config, settings, outbox, timers, rng, wall, cluster, requests, quotas
+        )
         self.recovery_cluster = NodeRecoveryCluster(context)
         """The event log tells it which shards' data is not whole."""
         self.recovery_metrics = RecoveryMetrics()

@@ -15,6 +15,7 @@ from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardI
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
+from logdevice_py.core.token_bucket import Meter, metered
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
 from logdevice_py.protocol.messages import Append, GuardedAppend, Stored
@@ -59,6 +60,12 @@ _ACTIVE = SequencerPhase.ACTIVE
 
 def _rolls(log: LogId, attributes: LogAttributes) -> bool:
     return attributes.rolls and log <= USER_LOG_ID_MAX
+
+
+def _meter(log: LogId, attributes: LogAttributes) -> Meter | None:
+    """A meter that begins empty. Internal logs have no quota."""
+    rates = attributes.appends
+    return Meter(rates) if rates and log <= USER_LOG_ID_MAX else None
 
 
 class SequencerHooks(Protocol):
@@ -109,6 +116,7 @@ class Sequencer:
         "log",
         "metadata",
         "metadata_upkeep",
+        "meter",
         "no_redirect_until",
         "open_batch",
         "preempted_by",
@@ -170,6 +178,8 @@ class Sequencer:
         self.history_trim = HistoryTrim()
         self.rolling: Rolling | None = Rolling(self, context.roll_turns) if _rolls(log, attributes) else None
         """None: epochs of the log are not ended because of their age or size."""
+        self.meter: Meter | None = _meter(log, attributes)
+        """The quota of its appends; None: there is none."""
         self._drained = True
         """Recovery may start: the epoch before is quiescent, or had its time."""
         self._activation_limit = ActivationLimit()
@@ -279,6 +289,8 @@ class Sequencer:
         self.preempted_by = NO_NODE
         self.recovered = None
         follows = old is not None and epoch == old.epoch + 1
+        if self.meter is not None and not follows:
+            self.meter.empty(now)  # another node may have had the log meanwhile, with a bucket of its own
         self._tail_of_draining = self.tail if self.guarded and follows else None
         self.tail = None
         self.metadata_upkeep.stop(now)
@@ -346,6 +358,8 @@ class Sequencer:
     def on_attributes(self, attributes: LogAttributes, now: Micros) -> None:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
         self.attributes = attributes
+        if self.log <= USER_LOG_ID_MAX:
+            self.meter = metered(self.meter, attributes.appends, now)
         if self.state is SequencerPhase.REFUSED:
             self._become(SequencerPhase.UNAVAILABLE)  # perhaps that is how an operator helped
         for epoch in (self.current, self.draining):

@@ -26,6 +26,7 @@ from logdevice_py.protocol import messages as m
 from logdevice_py.protocol.declare import CODEC_OF, Needs
 from logdevice_py.protocol.requests import Requests, ids_of_run
 from logdevice_py.protocol.routing import Handler, check_routes, handlers_of, handles, merge
+from logdevice_py.shell.principal_quotas import PrincipalQuotas
 from logdevice_py.shell.proof import Principals
 from sequencer.context import WallClock
 from sequencer.node import SequencerNode
@@ -118,6 +119,9 @@ class Node:
             rng=rng,
             generations=generations,
         )
+        self._principals = Principals() if principals is None else principals
+        self.quotas = PrincipalQuotas(config, self._principals)
+        """Of the principals of clients."""
         requests = self.requests = Requests(ids_of_run(instance), timers)
         self.sequencer: SequencerNode | None = None
         if Roles.SEQUENCER in config.nodes[node].roles:
@@ -133,6 +137,7 @@ class Node:
                 self.gossip,
                 requests,
                 settings.recovery,
+                self.quotas,
             )
         self.storage: StorageNode | None = None
         if contents:
@@ -147,6 +152,7 @@ class Node:
                 requests,
                 contents,
                 wall=wall,
+                quotas=self.quotas,
             )
         self._roles: list[Role] = [role for role in (self.sequencer, self.storage) if role is not None]
         self.rebuilding: NodeRebuilding | None = None
@@ -185,7 +191,6 @@ class Node:
         self._sessions = [follower.session for follower in self._followers]
         """That read and append as clients do; ids of requests and streams are those of the process, so each knows its own answers."""
         self._clients: set[PeerId] = set()
-        self._principals = Principals() if principals is None else principals
         self._checks_permissions = settings.security.permissions
         self._stream_owners = StreamOwners()
         self._unchecked = frozenset[type[Any]]() if self._checks_permissions else FROM_CLIENTS
@@ -326,6 +331,7 @@ class Node:
             return
         config = replace(config, run_time_logs=self.config.run_time_logs)
         self.config = config
+        self.quotas.on_config(config, now)
         self.gossip.on_config(config, now)
         for follower in self._followers:
             follower.on_config(config, now)

@@ -45,6 +45,10 @@ class StorageMetrics:
     logs_behind: int = gauge(
         "Logs of shards that hold entries beyond their release pointer. Looked at every ten seconds.", unit="logs"
     )
+    reads_throttled: int = counter(
+        "Times that a read stream had to wait because its log, or its reader's principal, was over its quota.",
+        unit="times",
+    )
     rewinds: int = counter("Read streams rewound by a higher filter version.", unit="rewinds")
     entries_from_memory: int = counter("Entries that read streams and digests got from recent entries.", unit="entries")
     entries_from_disk: int = counter("Entries that read streams and digests read from disk.", unit="entries")

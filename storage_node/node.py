@@ -33,6 +33,7 @@ from logdevice_py.protocol.messages import (
 )
 from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import Handler, handlers_of, handles
+from logdevice_py.shell.principal_quotas import PrincipalQuotas
 from storage_node.epochs.clean import CleanHandler
 from storage_node.epochs.digest import DigestHandler, digest_refusal
 from storage_node.epochs.purge import (
@@ -49,6 +50,7 @@ from storage_node.metrics import StorageMetrics
 from storage_node.reading.catchup import CatchupQueue
 from storage_node.reading.epoch_list import EpochListHandler, epochs_answer
 from storage_node.reading.look_up import LookUpHandler, find_answer, size_answer
+from storage_node.reading.read_quotas import ReadQuotas
 from storage_node.reading.release import ReleaseHandler
 from storage_node.rebuilding.context import AskSequencer, DonorContext
 from storage_node.rebuilding.donor import ShardDonor
@@ -102,6 +104,7 @@ class ShardMachines:
         start_reader: StartHistoryReader,
         cluster: ClusterView,
         wall: Callable[[], Timestamp] | None,
+        quotas: ReadQuotas,
     ) -> None:
         self.shard = shard
         self.purges = PurgeQueue(shard, start_reader, self._clean_moved)
@@ -115,7 +118,7 @@ class ShardMachines:
         self.metadata_copies = MetadataCopiesHandler(shard, self.repairs.found_damage)
         self.metadata_resync = MetadataResync(shard, cluster, self.repairs.store_begins)
         self.digest = DigestHandler(shard, self.repairs.found_damage)
-        self.catchup = CatchupQueue(shard, self.repairs.found_damage)
+        self.catchup = CatchupQueue(shard, self.repairs.found_damage, quotas)
         self.trim = TrimHandler(shard)
         self.look_up = LookUpHandler(shard)
         self.epoch_list = EpochListHandler(shard)
@@ -223,6 +226,7 @@ class StorageNode:
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
         requests: of the process.
         wall: the node's wall clock; None: records are kept for ever.
+        quotas: of the principals of clients; None: they are those of the cluster file, for anonymous clients.
     """
 
     def __init__(
@@ -239,8 +243,10 @@ class StorageNode:
         *,
         start_reader: StartHistoryReader | None = None,
         wall: Callable[[], Timestamp] | None = None,
+        quotas: PrincipalQuotas | None = None,
     ) -> None:
         self.node = node
+        self.read_quotas = ReadQuotas(config, quotas)
         self.metrics = StorageMetrics()
         self._out = outbox
         self._config = config
@@ -256,7 +262,7 @@ class StorageNode:
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics, requests)
             assert contents.marker.node == node, (contents.marker.shard, node)
-            self.shards[shard.shard] = ShardMachines(shard, reader, cluster, wall)
+            self.shards[shard.shard] = ShardMachines(shard, reader, cluster, wall, self.read_quotas)
 
     def use_settings(self, settings: StorageSettings) -> None:
         """Other settings hold; what was sized when a shard was opened stays as it is."""
@@ -370,6 +376,7 @@ class StorageNode:
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer cluster file."""
         self._config = config
+        self.read_quotas.on_config(config)
         if self.rebuilding is not None:
             self.rebuilding.set_config(config)
         for machines in self.shards.values():
@@ -385,6 +392,7 @@ class StorageNode:
 
     def on_logs_changed(self) -> None:
         """The log tree is another one."""
+        self.read_quotas.on_logs_changed()
         for machines in self.shards.values():
             machines.shard.on_logs_changed()
             if machines.retention is not None:

@@ -96,6 +96,8 @@ def _of_stream(stream: ServerReadStream, queue: CatchupQueue) -> WaitCause:
         return WaitCause.READER_CONGESTED
     if stream.state is ServerStreamState.READING:
         return WaitCause.DISK
+    if stream.state is ServerStreamState.THROTTLED:
+        return WaitCause.QUOTA
     if stream.state is ServerStreamState.QUEUED:
         return WaitCause.TURN
     if stream.position > log.last_released:

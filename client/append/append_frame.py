@@ -40,6 +40,7 @@ class AppendFrame:
         "probed_at",
         "probes",
         "promises",
+        "retry_after_us",
         "router",
         "state",
         "status",
@@ -59,6 +60,8 @@ class AppendFrame:
         self.router: Router | None = None
         self.status = Status.TIMEDOUT
         """The last refusal."""
+        self.retry_after_us = 0
+        """THROTTLED: what the sequencer said."""
         self.previous_offset = 0
         self.guard: AppendGuard | None = None
         self.unknown = False

@@ -29,6 +29,7 @@ from client.inquiries import Inquiries
 from client.links import Links
 from client.metrics import ClientMetrics
 from client.promise import Promise, break_
+from client.quotas import quota_pause, throttled_error
 from client.receipt import Receipt, receipts
 from client.settings import ClientSettings
 from logdevice_py.core import marks
@@ -62,7 +63,7 @@ DURABILITY = {int(value): value for value in Durability}
 class _LogAppends:
     """What is under way for one log."""
 
-    __slots__ = ("held", "in_flight", "open", "pauses", "timer")
+    __slots__ = ("held", "in_flight", "open", "pauses", "quota_at", "timer", "tries")
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -71,6 +72,10 @@ class _LogAppends:
         self.held: list[AppendFrame] = []
         self.pauses: Iterator[int] | None = None
         self.timer: Timer | None = None
+        self.tries = 0
+        """How many of the held frames are sent next, after a quota held them back; 0: all."""
+        self.quota_at = 0
+        """When the quota takes the first of them."""
 
 
 class AppendRequests:
@@ -346,7 +351,9 @@ class AppendRequests:
             marks.hit("client_append_previous_lsn")
             message.previous_lsn = answer.lsn
             frame.previous_offset = answer.batch_offset
-        if answer.status in (Status.REDIRECTED, Status.PREEMPTED):
+        if answer.status is Status.THROTTLED:
+            self._throttled(frame, answer.there, now)
+        elif answer.status in (Status.REDIRECTED, Status.PREEMPTED):
             self._follow(frame, answer, now)
         elif answer.status in REFUSALS or has_position or TRAITS[answer.status].maybe_applied:
             self._inquiries.ask(message.log, frame.node, now)
@@ -468,11 +475,36 @@ class AppendRequests:
             self._routes.look_further(log, self._links)
             appends.timer = self._timers.at(now + next(appends.pauses), lambda at: self._retry(log, at))
 
+    def _throttled(self, frame: AppendFrame, wait_us: int, now: Micros) -> None:
+        """The quota takes it later: it waits, with what is behind it, unless its time is up before."""
+        marks.hit("client_append_throttled")
+        self._metrics.frames_throttled += 1
+        frame.retry_after_us = wait_us
+        if now + wait_us >= frame.deadline:
+            self._fail(frame, Status.THROTTLED, maybe_applied=False)
+            return
+        frame.state = FrameState.HELD
+        log = frame.message.log
+        appends = self._logs[log]
+        appends.held.append(frame)
+        appends.tries = 1
+        if appends.timer is not None and appends.quota_at <= now:
+            appends.timer.cancel()  # what waits for less waits in vain
+            appends.timer = None
+        if appends.timer is None:
+            appends.quota_at = now + quota_pause(wait_us, self._settings.retry_us_min, self._rng)
+            appends.timer = self._timers.at(appends.quota_at, lambda at: self._retry(log, at))
+
     def _retry(self, log: LogId, now: Micros) -> None:
         appends = self._logs[log]
         appends.timer = None
         held, appends.held = appends.held, []
         held.sort(key=lambda frame: frame.call)
+        if appends.tries:
+            held, appends.held = held[: appends.tries], held[appends.tries :]
+            appends.tries = 2 * appends.tries if appends.held else 0
+        if appends.held:
+            appends.timer = self._timers.at(now + self._settings.retry_us_min, lambda at: self._retry(log, at))
         for frame in held:
             if frame.state is not FrameState.HELD:
                 continue
@@ -533,7 +565,11 @@ class AppendRequests:
         maybe_applied = maybe_applied or frame.unknown or bool(frame.message.previous_lsn)
         self._failed(frame, maybe_applied=maybe_applied)
         for promise in frame.promises:
-            break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
+            if status is Status.THROTTLED:
+                log_name = f"log {self._routes.config.log_name(frame.message.log)}"
+                break_(promise, throttled_error(log_name, frame.retry_after_us, maybe_applied=maybe_applied))
+            else:
+                break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
 
     def _failed(self, frame: AppendFrame, *, maybe_applied: bool) -> None:
         message = frame.message

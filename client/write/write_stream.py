@@ -20,6 +20,7 @@ from typing import Final
 
 from client.append.append_request import DURABILITY
 from client.guards import GUARD_REFUSALS, AnyAppend, guard_error
+from client.quotas import quota_pause
 from client.request_history import name_asked
 from client.write.context import StreamContext, StreamOwner
 from client.write.epoch_inquiry import EpochInquiry
@@ -66,6 +67,7 @@ class WriteStream:
         "_context",
         "_epoch",
         "_frames",
+        "_frames_allowed",
         "_inquiry",
         "_other_content",
         "_outcomes",
@@ -73,6 +75,7 @@ class WriteStream:
         "_pauses",
         "_reason",
         "_reason_epoch",
+        "_retry_after_us",
         "_timer",
         "_watch",
         "intake",
@@ -98,6 +101,10 @@ class WriteStream:
         """Which number somebody else used, for people; empty: nobody did."""
         self._inquiry = EpochInquiry(log, context, self._fail_all)
         self._reason, self._reason_epoch = Status.OK, EPOCH_INVALID
+        self._retry_after_us = 0
+        """THROTTLED: what the sequencer said."""
+        self._frames_allowed = 0
+        """How many frames may be in flight, since a quota held them back; 0: as many as ever."""
         self._pauses: Iterator[int] | None = None
         self._timer: Timer | None = None
         self._watch = SilenceWatch(
@@ -128,7 +135,8 @@ class WriteStream:
 
     def waiting_for(self, now: Micros) -> str:
         """Why what was taken is not acknowledged yet, for people."""
-        refusal = Status.OK if self._pauses is None or self._inquiry.asks else self._reason
+        was_refused = self._pauses is not None or self._frames_allowed
+        refusal = self._reason if was_refused and not self._inquiry.asks else Status.OK
         more = self._inquiry.waiting_for(now)
         if more is None:
             oldest, node = self._frames.oldest_in_flight(), self._epoch.node
@@ -167,6 +175,8 @@ class WriteStream:
             self._frames.acknowledged(frame, position)
             self._epoch.accepted = True
             self._pauses = None
+            if self._frames_allowed:
+                self._allow_more()
             self._frames.pop_acknowledged()
             if self.state is WriteStreamState.STREAMING:
                 if not self._frames:
@@ -192,6 +202,7 @@ class WriteStream:
             self._become(WriteStreamState.DRAINING)
             self._reason = status
             self._reason_epoch = epoch_of(answer.lsn)
+            self._retry_after_us = answer.there
         if certain and status in GUARD_REFUSALS:
             self._outcomes.fail(frame, guard_error(frame.guard, answer))
         elif certain and status is Status.ACCESS:
@@ -251,7 +262,12 @@ class WriteStream:
             self._send(frame, now)
 
     def _frames_in_flight_max(self) -> int:
-        return self._owner.settings.frames_in_flight_max
+        return self._frames_allowed or self._owner.settings.frames_in_flight_max
+
+    def _allow_more(self) -> None:
+        self._frames_allowed *= 2
+        if self._frames_allowed >= self._owner.settings.frames_in_flight_max:
+            self._frames_allowed = 0
 
     def _send(self, frame: StreamFrame, now: Micros) -> None:
         context = self._context
@@ -320,6 +336,8 @@ class WriteStream:
         elif reason is Status.STALE and self._reason_epoch > self._epoch.number:
             marks.hit("stream_adopts_epoch")
             self._enter(self._reason_epoch, self._epoch.node, now)
+        elif reason is Status.THROTTLED:
+            self._wait_for_quota(now)
         elif reason in HERE:
             self._context.questions.inquiries.ask(self.log, self._epoch.node, now)
             self._pause(WriteStreamState.STREAMING, now)
@@ -416,6 +434,17 @@ class WriteStream:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._context.timers.at(now + next(self._pauses), lambda at: self._resume(then, at))
+
+    def _wait_for_quota(self, now: Micros) -> None:
+        """The log, or our principal, is over its quota: the first frame that was refused is tried again when it should be taken, the others behind it."""
+        marks.hit("stream_throttled")
+        self._owner.metrics.throttled += 1
+        self._frames_allowed = 1
+        self._become(WriteStreamState.PAUSED)
+        if self._timer is not None:
+            self._timer.cancel()
+        pause = quota_pause(self._retry_after_us, self._context.settings.retry_us_min, self._context.rng)
+        self._timer = self._context.timers.at(now + pause, lambda at: self._resume(WriteStreamState.STREAMING, at))
 
     def _resume(self, then: WriteStreamState, now: Micros) -> None:
         if self.state is WriteStreamState.PAUSED:

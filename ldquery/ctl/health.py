@@ -31,7 +31,9 @@ ASKED: Final = (
 )
 """One group after the other: which generations there are; then who has heard of them; then who has looked through its logs since; then what was found. Asked in
 another order, or at once, a node could say that it looked before it heard, and that nothing is short before it looked."""
-QUIET: Final = frozenset({"TAIL", "STORES", "BATCH", "EARLIER_ENTRY", "READER_WINDOW", "READER_CREDIT", "TURN"})
+QUIET: Final = frozenset(
+    {"TAIL", "STORES", "BATCH", "EARLIER_ENTRY", "READER_WINDOW", "READER_CREDIT", "QUOTA", "TURN"}
+)
 """Causes of waiting that are part of a healthy cluster's work."""
 _PASSES: Final = 3.0
 """Seconds within which what passes by itself does: nodes wait for a moment, or have not looked through their logs yet."""

@@ -14,6 +14,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.declare import parse_setting, render_value, setting
 from logdevice_py.core.ids import NODESET_SIZE_MAX
+from logdevice_py.core.token_bucket import BURST_US, Rates
 
 _MIB: Final = 1 << 20
 _HOUR: Final = 3_600_000_000
@@ -110,6 +111,41 @@ class LogAttributes:
     roll_bytes: int = setting(
         0, unit="bytes", lo=0, hi=1 << 50, doc="Bytes of payloads at which an epoch is ended; 0 is never."
     )
+    append_bytes_per_s: int = setting(
+        0,
+        unit="bytes",
+        lo=0,
+        hi=1 << 50,
+        doc="Bytes of payloads, as clients send them, that may be appended to each log in a second; 0 is no limit. Beyond it appends are THROTTLED.",
+    )
+    append_records_per_s: int = setting(
+        0,
+        unit="records",
+        lo=0,
+        hi=1 << 40,
+        doc="Records that may be appended to each log in a second; 0 is no limit.",
+    )
+    read_bytes_per_s: int = setting(
+        0,
+        unit="bytes",
+        lo=0,
+        hi=1 << 50,
+        doc="Bytes of entries of each log that each node sends to readers in a second; 0 is no limit. Beyond it readers wait, and take turns.",
+    )
+    read_records_per_s: int = setting(
+        0,
+        unit="records",
+        lo=0,
+        hi=1 << 40,
+        doc="Records of each log that each node sends to readers in a second; 0 is no limit.",
+    )
+    quota_burst_us: int = setting(
+        BURST_US,
+        unit="us",
+        lo=1_000,
+        hi=_HOUR,
+        doc="What a log did not use of these four is saved up to as much as it gets in this time.",
+    )
     sequencer_affinity: Location = setting(  # noqa: RUF009
         NOWHERE, unit="text", doc="Where the log is sequenced if any node there can; empty is anywhere."
     )
@@ -119,6 +155,16 @@ class LogAttributes:
         doc='Who may do what, like ["append:svc-clicks", "read:group/bi"], where permissions are on: append, read, trim or admin (all of these). '
         "Grants to anonymous hold for everybody. One that is set replaces the one above it.",
     )
+
+    @property
+    def appends(self) -> Rates:
+        """What may be appended to each log."""
+        return Rates(self.append_bytes_per_s, self.append_records_per_s, self.quota_burst_us)
+
+    @property
+    def reads(self) -> Rates:
+        """What each node sends of each log to readers."""
+        return Rates(self.read_bytes_per_s, self.read_records_per_s, self.quota_burst_us)
 
     @property
     def rolls(self) -> bool:

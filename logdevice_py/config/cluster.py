@@ -11,6 +11,7 @@ from typing import Any, Final
 from logdevice_py.config.attributes import ATTRIBUTES, parse_attribute
 from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.config.logs import MATCHES_MAX, LogAttributes, LogGroup, LogTree, matching
+from logdevice_py.config.quotas import PrincipalQuota
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS, RunTimeLogs
 from logdevice_py.core.ids import (
@@ -115,6 +116,8 @@ class ClusterConfig:
     """A URL: ``sqlite:///absolute/path``, ``zookeeper://host:port[,host:port]/root`` or ``memory:``."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Raw tables by section, parsed by the packages that declare them."""
+    quotas: Mapping[str, PrincipalQuota] = field(default_factory=dict)
+    """What principals may do at each node, by name; ``*``: what each may do that has no quota of its own."""
     excluded: frozenset[ShardId] = frozenset()
     """Shards that are lost or being emptied, as the event log says and not the file: they are in no new nodeset and take no new records."""
     excluded_known: bool = True

@@ -19,6 +19,7 @@ from logdevice_py.config.cluster import (
 )
 from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.config.logs import LogTree, parse_ids
+from logdevice_py.config.quotas import PrincipalQuota, parse_principal_quota
 from logdevice_py.config.render import render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.config.table import Table, describe, invalid, key_path
@@ -38,6 +39,7 @@ _TOP: Final = (
     "settings",
     "defaults",
     "logs",
+    "quotas",
 )
 _NODE: Final = (
     "host",
@@ -84,6 +86,7 @@ def load_cluster(text: str) -> ClusterConfig:
         metadata_log=_metadata_log(top.table("metadata_log"), nodes),
         epoch_store=top.text("epoch_store", '"sqlite:///var/lib/logdevice/epochs.db"'),
         settings=_settings(top.table("settings")),
+        quotas=_quotas(top.table("quotas")),
     )
     validate_cluster(config)
     return config
@@ -186,6 +189,17 @@ def _settings(table: Table) -> dict[str, dict[str, Any]]:
                 )
         settings[name] = {key: section.raw(key) for key in section.keys()}  # noqa: SIM118
     return settings
+
+
+def _quotas(table: Table) -> dict[str, PrincipalQuota]:
+    quotas: dict[str, PrincipalQuota] = {}
+    for name in table.keys():  # noqa: SIM118
+        one = table.table(name)
+        try:
+            quotas[name] = parse_principal_quota(name, {key: one.raw(key) for key in one.keys()})  # noqa: SIM118
+        except ValueError as error:
+            raise table.error(name, str(error)) from None
+    return quotas
 
 
 def _attributes(table: Table) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from logdevice_py.config.attributes import render_attribute
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig, Roles, ShardState, default_metadata_nodeset
 from logdevice_py.config.location import NOWHERE
 from logdevice_py.config.table import key_path, quote
+from logdevice_py.core.declare import render_value
 from logdevice_py.core.ids import node_of
 
 
@@ -58,6 +60,16 @@ def _attributes(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return dict(render_attribute(name, value) for name, value in overrides.items())
 
 
+def _set(settings: Any) -> dict[str, Any]:
+    """What is not at its default, in a dataclass of settings."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value, unit = getattr(settings, field.name), field.metadata["unit"]
+        if value != field.default:
+            values[field.name] = render_value(unit, value) if unit in ("us", "bytes") else value
+    return values
+
+
 def render_cluster(config: ClusterConfig) -> str:
     """The file of a cluster. What stands at its default is left out."""
     top = {
@@ -79,4 +91,5 @@ def render_cluster(config: ClusterConfig) -> str:
     for group in config.logs.groups:
         ids: Any = int(group.lo) if group.lo == group.hi else f"{group.lo}..{group.hi}"
         parts.append(_table(key_path("logs", group.path), {"ids": ids, **_attributes(group.overrides)}))
+    parts += [_table(key_path("quotas", name), _set(quota)) for name, quota in config.quotas.items()]
     return "\n".join(parts)

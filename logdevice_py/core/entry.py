@@ -51,6 +51,7 @@ _STREAM: Final = struct.Struct(">16sQ")
 HEADER_SIZE_MIN: Final = _FIXED.size + 4
 BODY_LENGTH: Final = slice(16, 20)
 """Where in an image the length of its body is."""
+_RECORDS: Final = slice(12, 16)
 _PACKED: Final = struct.Struct(">II")
 _PACKED_FROM: Final = 0xFFFFFF00
 """No body has so many constituents: who does not know of packing takes the body for damaged, never for another one."""
@@ -237,6 +238,11 @@ def parse_header(image: bytes, *, alone: bool = False) -> EntryHeader:
     if not extensions and version != _PLAIN_VERSION:
         raise CorruptEntryError(f"an entry of version {version} has no extensions")
     return EntryHeader(log, lsn, timestamp, wave, copyset, lng, records, flags, body_length, body_crc, extensions)
+
+
+def records_of(image: bytes) -> int:
+    """How many records the entry of an image holds, which is not checked; a hole has none."""
+    return int.from_bytes(image[_RECORDS], "big")
 
 
 def lacks_body(image: bytes) -> bool:

@@ -59,6 +59,7 @@ class Status(enum.IntEnum):
     FENCED = 711
     ENDED = 712
     TRANSACTION_ID_TOO_LOW = 713
+    THROTTLED = 714
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,9 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.FENCED: _T(False, False, "the log has a fence, and the append no token that is high enough"),
     Status.ENDED: _T(False, False, "the log was ended: nothing follows"),
     Status.TRANSACTION_ID_TOO_LOW: _T(False, False, "the log holds a greater transaction id"),
+    Status.THROTTLED: _T(
+        True, False, "the log or the sender is over its quota; wait for the time that the error names"
+    ),
 }
 
 
@@ -134,6 +138,7 @@ class LogDeviceError(Exception):
         *,
         retriable: bool | None = None,
         maybe_applied: bool | None = None,
+        retry_after_us: int = 0,
     ) -> None:
         traits = TRAITS[status]
         super().__init__(f"{status.name}: {detail or traits.meaning}")
@@ -143,6 +148,8 @@ class LogDeviceError(Exception):
         """The same call may succeed later."""
         self.maybe_applied = traits.maybe_applied if maybe_applied is None else maybe_applied
         """The operation may have taken effect although it failed."""
+        self.retry_after_us = retry_after_us
+        """THROTTLED: in how many microseconds the same call may succeed. 0: nobody said."""
 
 
 class ProtocolError(Exception):

@@ -271,7 +271,7 @@ class Appended:
     split: Annotated[list[SplitRun], list_of(row_of(SplitRun), SPLIT_RUNS_MAX)] = field(
         default_factory=list
     )  # each record has an LSN, from lsn on
-    there: U64 = 0  # FENCED: the fence token; TRANSACTION_ID_TOO_LOW: the greatest transaction id of the log
+    there: U64 = 0  # FENCED: the fence token; TRANSACTION_ID_TOO_LOW: the greatest transaction id of the log; THROTTLED: microseconds to wait
 
 
 class StoreFlags(enum.IntFlag):

@@ -5,7 +5,18 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Final
 
-from logdevice_py.tables import clients, cluster, index_logs, log_tree, rebuilding, sequencing, storage, streams, waits
+from logdevice_py.tables import (
+    clients,
+    cluster,
+    index_logs,
+    log_tree,
+    quotas,
+    rebuilding,
+    sequencing,
+    storage,
+    streams,
+    waits,
+)
 from logdevice_py.tables.declare import DECLARED, TableDeclaration
 
 _MODULES: Final[tuple[ModuleType, ...]] = (
@@ -16,6 +27,7 @@ _MODULES: Final[tuple[ModuleType, ...]] = (
     storage,
     clients,
     waits,
+    quotas,
     streams,
     index_logs,
 )

@@ -213,7 +213,7 @@ class ReadersRow:
     client: str = column(_TEXT, "Whose it is: C17 is a client's connection.")
     log_id: int = column(_LOG, "The log.")
     stream: int = column(_INTEGER, "Its number at the client, but for the highest bit.")
-    state: str = column(_TEXT, "WAITING, QUEUED, READING or CLOSED.")
+    state: str = column(_TEXT, "WAITING, QUEUED, THROTTLED (it is over a quota), READING or CLOSED.")
     read_pointer: int = column(_LSN, "The first LSN of which the reader was not told.")
     until_lsn: int = column(_LSN, "Where it ends.")
     window_high: int = column(_LSN, "The last LSN that the reader takes.")

@@ -70,6 +70,7 @@ class WaitCause(enum.Enum):
     PURGE = "The purge of the shard; the row of kind PURGE says what that waits for."
     PEERS = "Shards that may know how epochs ended: `shards` have not said."
     DISK = "The shard's disk."
+    QUOTA = "The quota of the log, or of the reader's principal; table `quotas` tells how much there is."
     TAIL = "Records: everything that may be read from the shard is read."
     READER_WINDOW = "The reader: it takes nothing beyond its window."
     READER_CREDIT = "The reader: it takes no more bytes before it moves its window."

@@ -18,7 +18,7 @@ from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.storage import QuarantinedStoresRow
 from sequencer import tables as sequencing
 from sequencer import waits as sequencing_waits
-from server.admin import log_tree_tables, node_tables, rebuilding_tables
+from server.admin import log_tree_tables, node_tables, quota_tables, rebuilding_tables
 from server.admin.sampler import NodeSampler
 from storage_node import tables as storing
 from storage_node import waits as storing_waits
@@ -90,6 +90,7 @@ class NodeTables:
                 constraints,
             ),
             "waits": self._waits,
+            "quotas": lambda constraints: quota_tables.quotas_rows(host.node, constraints, monotonic_us()),
         }
 
     def names(self) -> list[str]:

@@ -67,7 +67,7 @@ def cluster_state(
     }
 
 
-_ENDLESS: Final = frozenset({WaitCause.TAIL.name})
+_ENDLESS: Final = frozenset({WaitCause.TAIL.name, WaitCause.QUOTA.name})
 """A reader at the tail waits for records for ever: nobody looks for that among waits."""
 
 

@@ -26,6 +26,7 @@ from client.write.stream_state import WRITE_STREAM_TRANSITIONS
 from epoch_store.interface import EpochStoreMetrics
 from indexlog.serving.metrics import IndexLogMetrics, IndexServiceMetrics
 from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.config.quotas import PrincipalQuota
 from logdevice_py.core import batch, entry, record_keys
 from logdevice_py.core.declare import declarations, render_value
 from logdevice_py.core.status import TRAITS
@@ -233,6 +234,9 @@ def settings_page() -> str:
         'Every log needs `replicate`, its replication property, like `"rack:2,node:3"`: three copies on three nodes in at least two racks. '
         "It has no default.\n",
         _settings_table(LogAttributes),
+        "## Quotas of principals (`[quotas.NAME]`)\n",
+        'NAME is a principal, `anonymous`, or `"*"` for each principal that has no table of its own. See [security.md](security.md#quotas).\n',
+        _settings_table(PrincipalQuota),
     ]
     return "\n".join(parts)
 

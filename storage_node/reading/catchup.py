@@ -2,13 +2,14 @@
 
 Streams that can be sent something stand in one line; each gets a bounded piece and goes to its end, so none holds up another. What is among
 the recent entries is sent from memory; the rest is read from disk, one read per stream and a bounded number at a time. A stream without
-window, credit, or anything released waits outside the line.
+window, credit, or anything released waits outside the line, and so does one that is over a quota.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_client, is_metadata_log
@@ -16,11 +17,13 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.sharing import Places
 from logdevice_py.core.status import Status
+from logdevice_py.core.token_bucket import Meter
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Started, StartFlags, Stop, Window
 from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.reading.read_quotas import PIECE_BYTES, ReadAllowance, ReadQuotas
 from storage_node.reading.read_stream import ServerReadStream, ServerStreamState
 from storage_node.shard import Shard, begin_turn
 
@@ -40,18 +43,24 @@ class CatchupQueue:
         "_congested",
         "_ended",
         "_found_damage",
+        "_held",
         "_line",
         "_places",
+        "_quotas",
         "_reading",
         "_shard",
         "_wanting_disk",
     )
 
-    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
+    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None], quotas: ReadQuotas) -> None:
         """
         Args:
             found_damage: gets reads that met damage.
+            quotas: of the node.
         """
+        self._quotas = quotas
+        self._held: dict[Meter, deque[ServerReadStream]] = {}
+        """Streams that wait for a quota, in order. Each line has a timer."""
         self._shard = shard
         self._found_damage = found_damage
         self._by_peer: dict[PeerId, dict[_Key, ServerReadStream]] = {}
@@ -201,14 +210,15 @@ class CatchupQueue:
             stream = line.popleft()
             if stream.state is ServerStreamState.QUEUED:
                 stream.become(ServerStreamState.WAITING)
-                budget -= self._serve(stream)
+                budget -= self._serve(stream, now)
                 looks -= 1
         if line or self._ended:
             hit("read_streams_go_on_next_turn")
             self._shard.timers.at(now, begin_turn)
 
-    def _serve(self, stream: ServerReadStream) -> int:
-        """Give a stream its piece; it ends up waiting, queued, reading or closed. Returns what the piece costs."""
+    def _serve(self, stream: ServerReadStream, now: Micros, first_of: Meter | None = None) -> int:
+        """Give a stream its piece; it ends up waiting, queued, throttled, reading or closed. Returns what the piece costs. `first_of`: it is first in
+        that line."""
         stream.skip_trimmed()
         if stream.finished:
             self._close(stream)
@@ -218,17 +228,58 @@ class CatchupQueue:
             self._settle(stream)
             return 0
         state, settings = stream.log, self._shard.settings
+        meters = self._quotas.of(stream.peer, state.log, now)
+        if meters and self._is_held(stream, meters, first_of, now):
+            return 0
         if stream.position < state.in_memory_from:
             stream.become(ServerStreamState.READING)
             self._wanting_disk.append(stream)
-            self._start_reads()
+            self._start_reads(now)
             return 0
         entries = () if state.recent is None else state.recent.between(stream.position, limit)
         before = self._shard.metrics.records_sent
-        sent = stream.deliver(entries, limit, settings.records_message_bytes, settings.read_bytes_max)
+        allowance = ReadAllowance(meters, now) if meters else None
+        sent = stream.deliver(
+            entries, limit, settings.records_message_bytes, settings.read_bytes_max, allowance=allowance
+        )
         self._shard.metrics.entries_from_memory += self._shard.metrics.records_sent - before
         self._after_delivery(stream)
         return sent + 1
+
+    def _is_held(
+        self, stream: ServerReadStream, meters: tuple[Meter, ...], first_of: Meter | None, now: Micros
+    ) -> bool:
+        """Whether a stream waits for a quota from here on: it is used up, or others wait for it."""
+        for meter in meters:
+            line = self._held.get(meter)
+            wait = meter.wait(PIECE_BYTES, 1, now)
+            if not wait and (line is None or meter is first_of):
+                continue
+            meter.throttled += 1
+            self._shard.metrics.reads_throttled += 1
+            hit("read_stream_throttled")
+            stream.become(ServerStreamState.THROTTLED)
+            if line is None:
+                line = self._held[meter] = deque()
+                self._shard.timers.at(now + wait, partial(self._serve_held, meter))
+            line.append(stream)
+            return True
+        return False
+
+    def _serve_held(self, meter: Meter, now: Micros) -> None:
+        """Serve those that wait for a quota, one after the other, as far as it goes."""
+        line = self._held[meter]
+        for _ in range(min(len(line), _LOOKS_MAX)):
+            if meter.wait(PIECE_BYTES, 1, now):
+                break
+            stream = line.popleft()
+            if stream.state is ServerStreamState.THROTTLED:
+                stream.become(ServerStreamState.WAITING)
+                self._serve(stream, now, meter)
+        if line:
+            self._shard.timers.at(now + max(1, meter.wait(PIECE_BYTES, 1, now)), partial(self._serve_held, meter))
+        else:
+            del self._held[meter]
 
     def _after_delivery(self, stream: ServerReadStream) -> None:
         if stream.finished:
@@ -247,7 +298,7 @@ class CatchupQueue:
             else:
                 stream.log.unsubscribe(stream)
 
-    def _start_reads(self) -> None:
+    def _start_reads(self, now: Micros) -> None:
         settings = self._shard.settings
         while self._wanting_disk and self._reading < settings.catchup_reads_in_flight_max:
             stream = self._wanting_disk.popleft()
@@ -260,20 +311,29 @@ class CatchupQueue:
                 self.push(stream)
                 continue
             self._reading += 1
-            self._read(stream, limit)
+            self._read(stream, limit, now)
 
-    def _read(self, stream: ServerReadStream, limit: Lsn) -> None:
+    def _read(self, stream: ServerReadStream, limit: Lsn, now: Micros) -> None:
         bytes_max = min(self._shard.settings.read_bytes_max, max(1, stream.credit - stream.sent))
         version, position = stream.filter_version, stream.position
+        meters, reserved = self._quotas.of(stream.peer, stream.log.log, now), 0
+        if meters:
+            # nobody else is read for meanwhile on what this one is to be sent
+            bytes_max = max(1, min(bytes_max, ReadAllowance(meters, now).bytes_left))
+            reserved = bytes_max
+            for meter in meters:
+                meter.spend(reserved, 0)
 
         def done(result: ReadResult, now: Micros) -> None:
             self._reading -= 1
-            self._on_read(stream, version, position, result)
-            self._start_reads()
+            for meter in meters:
+                meter.give_back(reserved, 0)
+            self._on_read(stream, version, position, result, now)
+            self._start_reads(now)
 
         self._shard.reads.read(stream.log.log, position, limit, bytes_max, _READ_ENTRIES_MAX, done, stream.wants)
 
-    def _on_read(self, stream: ServerReadStream, version: int, position: Lsn, result: ReadResult) -> None:
+    def _on_read(self, stream: ServerReadStream, version: int, position: Lsn, result: ReadResult, now: Micros) -> None:
         if stream.state is not ServerStreamState.READING:
             return
         stream.become(ServerStreamState.WAITING)
@@ -294,7 +354,9 @@ class CatchupQueue:
             corrupt = result.damaged
         stream.skip_trimmed()
         if result.through >= stream.position:
-            stream.deliver(result.entries, result.through, settings.records_message_bytes, 1 << 62, corrupt)
+            meters = self._quotas.of(stream.peer, stream.log.log, now)
+            allowance = ReadAllowance(meters, now) if meters else None
+            stream.deliver(result.entries, result.through, settings.records_message_bytes, 1 << 62, corrupt, allowance)
         self._after_delivery(stream)
 
     # ------------------------------------------------------------------------------------------------------------------------- streams

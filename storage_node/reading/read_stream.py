@@ -30,6 +30,7 @@ from storage_node.log_store.wanted import (
 )
 from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
+from storage_node.reading.read_quotas import ReadAllowance
 
 _AMEND: Final = EntryFlags.AMEND
 ENTRIES_PER_MESSAGE_MAX: Final = 4000
@@ -41,6 +42,7 @@ class ServerStreamState(MachineState):
 
     WAITING = "waiting"  # for RELEASE, WINDOW or TRIM: nothing can be sent
     QUEUED = "queued"  # in line to be served
+    THROTTLED = "throttled"  # in the line of a quota
     READING = "reading"  # a read of its is with the disk, or in line for it
     CLOSED = "closed"  # stopped, read to its end, or its reader is gone
 
@@ -48,8 +50,9 @@ class ServerStreamState(MachineState):
 _S = ServerStreamState
 SERVER_STREAM_TRANSITIONS: Final = transitions(
     {
-        _S.WAITING: (_S.QUEUED, _S.READING, _S.CLOSED),
+        _S.WAITING: (_S.QUEUED, _S.THROTTLED, _S.READING, _S.CLOSED),
         _S.QUEUED: (_S.WAITING, _S.CLOSED),
+        _S.THROTTLED: (_S.WAITING, _S.CLOSED),
         _S.READING: (_S.WAITING, _S.CLOSED),
         _S.CLOSED: (),
     }
@@ -210,6 +213,7 @@ class ServerReadStream:
         message_bytes: int,
         bytes_max: int,
         corrupt: Sequence[tuple[Lsn, Lsn]] = (),
+        allowance: ReadAllowance | None = None,
     ) -> int:
         """Send the entries at or after the position, all of them up to `through`, as far as credit and `bytes_max` go.
 
@@ -219,6 +223,7 @@ class ServerReadStream:
             message_bytes: small entries are joined up to this size.
             bytes_max: stop when the images looked at reach this.
             corrupt: ascending ranges in which something is stored that cannot be read.
+            allowance: what quotas let through; None: they do not matter.
         Returns:
             what that costs of a turn, in bytes of images looked at.
         """
@@ -238,7 +243,7 @@ class ServerReadStream:
         for lsn, image in entries:
             if lsn < self.position or lsn > through:
                 continue
-            if self.sent >= self.credit or scanned >= bytes_max:
+            if self.sent >= self.credit or scanned >= bytes_max or (allowance is not None and allowance.is_used_up):
                 through = Lsn(lsn - 1)
                 break
             scanned += len(image)
@@ -264,6 +269,8 @@ class ServerReadStream:
             images.append(image)
             size += length
             self.sent += length
+            if allowance is not None:
+                allowance.take(image)
         self._send_records(batch, images)
         while damaged is not None and damaged[0] <= through:
             self._tell_damage(damaged, through)

@@ -32,6 +32,7 @@ NOTHING_TO_TELL = (
     "graylist",
     "readers",
     "waits",
+    "quotas",
     "under_replicated",
     "log_tree",
     "log_tree_replicas",

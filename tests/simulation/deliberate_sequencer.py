@@ -10,6 +10,7 @@ import sequencer.appender
 from epoch_store.updaters import ToNextEpoch
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
+from logdevice_py.core.token_bucket import Meter
 from logdevice_py.core.units import Micros
 from logdevice_py.placement.copyset import CopysetSelector
 from sequencer.appender import Appender
@@ -208,3 +209,13 @@ def idle_logs_left_alone(original: Change) -> Change:
 )
 def drain_leaves_idle_logs(original: Change) -> Change:
     return lambda self: False
+
+
+@deliberate("what a quota admits is not charged", (Meter, "spend"))
+def quota_not_charged(original: Change) -> Change:
+    return lambda self, size, records: None
+
+
+@deliberate("a log's bucket keeps what it saved up while another node had the log", (Meter, "empty"))
+def quota_saved_up_elsewhere(original: Change) -> Change:
+    return lambda self, now: None

@@ -30,6 +30,7 @@ from storage_node.epochs.seal import SealHandler
 from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
 from storage_node.reading import read_stream
+from storage_node.reading.read_quotas import ReadAllowance
 from storage_node.reading.read_stream import ServerReadStream
 from storage_node.reading.release import ReleaseHandler
 from storage_node.repair.metadata_resync import MetadataResync
@@ -368,3 +369,8 @@ def ends_untold(original: Change) -> Change:
 )
 def ends_without_proof(original: Change) -> Change:
     return lambda ended, lsn: True
+
+
+@deliberate("what readers are sent is not charged to quotas", (ReadAllowance, "take"))
+def readers_not_charged(original: Change) -> Change:
+    return lambda self, image: None

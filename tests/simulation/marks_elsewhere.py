@@ -39,6 +39,7 @@ _RECYCLING = f"{_EXTENT_STORE}::TestSpace::test_extents_that_nothing_refers_to_a
 _EXTENT_CRASHES = f"{_SHARD}/log_store/test_extent_crashes.py"
 _NEAR: Final = "readers of the swarm stand nowhere in particular and do not hedge"
 _HEDGING = "tests/unit/client/read/test_hedging.py"
+_QUOTAS: Final = "the swarm sets no quotas; tests/simulation/test_quotas.py does"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
@@ -63,6 +64,22 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "read_shard_let_back": (
         _NEAR,
         f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
+    ),
+    "append_throttled": (
+        _QUOTAS,
+        "tests/unit/sequencer/test_quotas.py::TestRefusals::test_what_is_over_the_quota_is_refused_and_not_applied_and_told_when",
+    ),
+    "client_append_throttled": (
+        _QUOTAS,
+        "tests/unit/client/test_quotas.py::TestDirectAppends::test_it_is_tried_again_when_the_sequencer_says",
+    ),
+    "stream_throttled": (
+        _QUOTAS,
+        "tests/unit/client/test_quotas.py::TestWriteStreams::test_it_waits_as_long_as_it_is_told_then_goes_on_in_order",
+    ),
+    "read_stream_throttled": (
+        _QUOTAS,
+        f"{_SHARD}/reading/test_read_quotas.py::test_a_stream_that_waits_says_so_and_can_be_closed",
     ),
     "write_stream_of_another_principal": (
         "permissions are off in the swarm",

@@ -179,6 +179,7 @@ def appended(
     redirect: int = -1,
     split: Sequence[SplitRun] = (),
     durability: int = 0,
+    there: int = 0,
 ) -> Appended:
     """An answer to APPEND."""
     return Appended(
@@ -193,6 +194,7 @@ def appended(
         durability=durability,
         copyset=[ShardId(0), ShardId(256), ShardId(512)],
         split=list(split),
+        there=there,
     )
 
 

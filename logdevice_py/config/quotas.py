@@ -1,0 +1,71 @@
+"""Tables ``[quotas.NAME]`` of the cluster file: how much each principal may append and read at one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from logdevice_py.core.declare import setting, settings_from
+from logdevice_py.core.principal import check_principal_name
+from logdevice_py.core.token_bucket import BURST_US, Rates
+
+ANY_PRINCIPAL: Final = "*"
+"""Instead of a name: each principal without a table of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrincipalQuota:
+    """Table ``[quotas.NAME]`` of the cluster file: what one principal may do at each node; NAME is ``"*"`` for each one that has no table of its own."""
+
+    append_bytes_per_s: int = setting(
+        0, unit="bytes", lo=0, hi=1 << 50, doc="Bytes of payloads that it may append in a second; 0 is no limit."
+    )
+    append_records_per_s: int = setting(
+        0, unit="records", lo=0, hi=1 << 40, doc="Records that it may append in a second; 0 is no limit."
+    )
+    read_bytes_per_s: int = setting(
+        0,
+        unit="bytes",
+        lo=0,
+        hi=1 << 50,
+        doc="Bytes of entries that are sent to its readers in a second; 0 is no limit.",
+    )
+    read_records_per_s: int = setting(
+        0, unit="records", lo=0, hi=1 << 40, doc="Records that are sent to its readers in a second; 0 is no limit."
+    )
+    quota_burst_us: int = setting(
+        BURST_US,
+        unit="us",
+        lo=1_000,
+        hi=3_600_000_000,
+        doc="What it did not use is saved up to as much as it gets in this time.",
+    )
+
+    @cached_property
+    def appends(self) -> Rates:
+        """What it may append."""
+        return Rates(self.append_bytes_per_s, self.append_records_per_s, self.quota_burst_us)
+
+    @cached_property
+    def reads(self) -> Rates:
+        """What it may read."""
+        return Rates(self.read_bytes_per_s, self.read_records_per_s, self.quota_burst_us)
+
+
+NO_QUOTA: Final = PrincipalQuota()
+
+
+def parse_principal_quota(name: str, raw: Mapping[str, Any]) -> PrincipalQuota:
+    """What a table says.
+
+    Raises:
+        ValueError: no principal is called so, there is no such setting, or a value is wrong.
+    """
+    if name != ANY_PRINCIPAL:
+        check_principal_name(name)
+    # a duration's unit stands with its value, so people need not type it in the name
+    return settings_from(
+        PrincipalQuota, {("quota_burst_us" if key == "quota_burst" else key): value for key, value in raw.items()}
+    )
