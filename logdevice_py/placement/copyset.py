@@ -10,6 +10,7 @@ domain after domain.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -263,10 +264,20 @@ class CopysetSelector:
                 untouched = [shard for shard in candidates if self._labels[shard][level] not in touched]
                 if not untouched:
                     return None
-                shard = self._draw(untouched)
+                shard = self._draw(self._fewest_copies(untouched, (*kept, *added)))
                 added.append(shard)
                 touched.add(self._labels[shard][level])
         return added
+
+    def _fewest_copies(self, candidates: list[ShardId], copyset: Sequence[ShardId]) -> list[ShardId]:
+        """Of domains that get equal shares, the candidates in those that have the fewest copies of an entry so far."""
+        for level in self._levels:
+            if level.equal:
+                domains = level.domains
+                copies = Counter(domains[shard] for shard in copyset if shard in domains)
+                fewest = min(copies[domains[shard]] for shard in candidates)
+                candidates = [shard for shard in candidates if copies[domains[shard]] == fewest]
+        return candidates
 
     def _draw(self, shards: list[ShardId]) -> ShardId:
         point = self._rng.random() * sum(self._weights[shard] for shard in shards)

@@ -88,32 +88,32 @@ class Weighted:
 
 
 class RackAware(Weighted):
-    """As `weighted`, and copies lie in `min_racks` racks or more where so many are available, although the replication property does not ask for it."""
+    """As `weighted`, and copies lie in `min_racks` racks or more, although the replication property does not ask for it; where fewer are available, in
+    as many as there are."""
 
     def select_nodeset(self, log: LogId, attributes: LogAttributes) -> tuple[ShardId, ...] | None:
         """See `PlacementPolicy`."""
-        wished = self.wished(attributes.replication)
-        nodeset = self._nodeset(log, wished, attributes)
-        if nodeset is None and wished != attributes.replication:
-            return self._nodeset(log, attributes.replication, attributes)
-        return nodeset
+        for replication in (*self.wishes(attributes.replication), attributes.replication):
+            nodeset = self._nodeset(log, replication, attributes)
+            if nodeset is not None:
+                return nodeset
+        return None
 
     def copysets(self, domains: FailureDomains, at: Location | None, rng: Rng) -> CopysetSource:
         """See `PlacementPolicy`."""
-        wished = self.wished(domains.replication)
         plain = self._selector(domains, at, rng)
-        if wished == domains.replication:
+        wishes = self.wishes(domains.replication)
+        if not wishes:
             return plain
-        strict = FailureDomains.by_file(domains.shards, wished, self.topology.location)
-        return _Preferred(self._selector(strict, at, rng), plain)
+        stricter = [FailureDomains.by_file(domains.shards, wished, self.topology.location) for wished in wishes]
+        return _Preferred([self._selector(strict, at, rng) for strict in stricter], plain)
 
-    def wished(self, replication: ReplicationProperty) -> ReplicationProperty:
-        """The replication property with as many racks as copies should be in."""
+    def wishes(self, replication: ReplicationProperty) -> list[ReplicationProperty]:
+        """The replication property with more racks than it asks for, those with the most first; empty: it asks for as many as copies should be in."""
         racks = min(self.settings.min_racks, replication.copies)
         asked = max((factor for scope, factor in replication.factors if scope >= Scope.RACK), default=1)
-        if racks <= asked:
-            return replication
-        return ReplicationProperty.of({**dict(replication.factors), Scope.RACK: racks})
+        factors = dict(replication.factors)
+        return [ReplicationProperty.of({**factors, Scope.RACK: count}) for count in range(racks, asked, -1)]
 
     def _nodeset(
         self, log: LogId, replication: ReplicationProperty, attributes: LogAttributes
@@ -162,12 +162,17 @@ class RegionAware(RackAware):
 
 
 class _Preferred:
-    """Copysets that satisfy more than the replication property where they can, and only that where they cannot."""
+    """Copysets that satisfy more than the replication property where they can, and only that where they cannot.
 
-    __slots__ = ("_plain", "_strict")
+    Args:
+        stricter: what copysets should satisfy, the best first.
+        plain: what they must satisfy.
+    """
 
-    def __init__(self, strict: CopysetSelector, plain: CopysetSelector) -> None:
-        self._strict = strict
+    __slots__ = ("_plain", "_stricter")
+
+    def __init__(self, stricter: Sequence[CopysetSelector], plain: CopysetSelector) -> None:
+        self._stricter = stricter
         self._plain = plain
 
     @property
@@ -177,10 +182,11 @@ class _Preferred:
 
     def pick(self, available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
         """As `CopysetSource`."""
-        chosen = self._strict.pick(available)
-        # the wish goes by where nodes stand today, the property by where they stood when the epoch began
-        if chosen is not None and self._plain.satisfied_by(chosen):
-            return chosen
+        for strict in self._stricter:
+            chosen = strict.pick(available)
+            # wishes go by where nodes stand today, the property by where they stood when the epoch began
+            if chosen is not None and self._plain.satisfied_by(chosen):
+                return chosen
         return self._plain.pick(available)
 
     def replace(self, kept: Sequence[ShardId], available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
@@ -188,7 +194,8 @@ class _Preferred:
         plain = self._plain.replace(kept, available)
         if plain is None or len(plain) == len(kept):
             return plain
-        chosen = self._strict.replace(kept, available)
-        if chosen is not None and len(chosen) == len(plain) and self._plain.satisfied_by(chosen):
-            return chosen
+        for strict in self._stricter:
+            chosen = strict.replace(kept, available)
+            if chosen is not None and len(chosen) == len(plain) and self._plain.satisfied_by(chosen):
+                return chosen
         return plain

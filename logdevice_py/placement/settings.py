@@ -23,7 +23,7 @@ class PlacementSettings:
         unit="racks",
         lo=1,
         hi=127,
-        doc="In how many racks the copies of a record should be at least by the policies rack-aware and region-aware, where so many are available. "
+        doc="In how many racks the copies of a record should be at least by the policies rack-aware and region-aware; where fewer are available, in all of them. "
         "What must never be broken belongs into `replicate`.",
     )
     disabled_regions: str = setting(

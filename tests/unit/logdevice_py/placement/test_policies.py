@@ -59,6 +59,22 @@ class TestRackAware:
         chooser = source("rack-aware", RACKS, "node:3", min_racks=3)
         assert all(len(racks(RACKS, chooser.pick(lambda _: True))) == 3 for _ in range(DRAWS))
 
+    def test_where_fewer_racks_are_available_than_are_wished_for_copies_lie_in_all_of_them(self) -> None:
+        chooser = source("rack-aware", RACKS, "node:3", min_racks=3)
+        kept = (shard_id(NodeId(0)), shard_id(NodeId(1)))
+        for _ in range(DRAWS):
+            assert set(racks(RACKS, chooser.pick(lambda shard: shard >> 8 < 6))) == {"a", "b"}
+            assert racks(RACKS, chooser.replace(kept, lambda shard: shard >> 8 < 6)) == {"a": 2, "b": 1}
+
+    def test_so_do_small_nodesets(self) -> None:
+        places = [rack for rack in "ab" for _ in range(8)]
+        _, placement = placed("rack-aware", places, min_racks=3)
+        for log in range(1, 30):
+            assert set(racks(places, placement.select_nodeset(LogId(log), attributes("node:3", nodeset_size=5)))) == {
+                "a",
+                "b",
+            }
+
     def test_where_one_rack_alone_is_available_it_takes_all(self) -> None:
         chooser = source("rack-aware", RACKS, "node:3")
         assert racks(RACKS, chooser.pick(lambda shard: shard >> 8 < 4)) == {"a": 3}
@@ -120,6 +136,14 @@ class TestRegionAware:
             assert sorted(found.values()) == [7, 8]
             shares += found
         assert shares["us"] == pytest.approx(shares["ap"], rel=0.02)
+
+    def test_lost_copies_are_replaced_where_the_fewest_are_left(self) -> None:
+        chooser = source("region-aware", THREE, "region:2,node:15")
+        for _ in range(50):
+            copyset = chooser.pick(lambda _: True)
+            assert copyset is not None
+            kept = [shard for shard in copyset if not THREE[shard >> 8].startswith("eu")] + list(copyset[:2])
+            assert regions(THREE, chooser.replace(kept, lambda _: True)) == {"us": 5, "eu": 5, "ap": 5}
 
     def test_shares_are_equal_although_regions_are_not(self) -> None:
         places = ["us.d.c.r.a"] * 9 + ["eu.d.c.r.a"] * 3 + ["ap.d.c.r.a"] * 3
