@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from logdevice_py.config.cluster import ClusterConfig
+import pytest
+
+from logdevice_py.config.cluster import ClusterConfig, ShardState
 from logdevice_py.config.location import Location
-from logdevice_py.core.ids import node_of
+from logdevice_py.core.ids import NodeId, node_of
 from logdevice_py.core.machine import Rng
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.policies import Weighted
@@ -62,6 +64,18 @@ def test_a_region_that_is_disabled_gets_no_records_and_leaves_the_nodeset() -> N
     found = regions_of_waves(world, 20)
     assert {region for regions in found for region in regions} == {"us", "eu"}
     assert len(world.node.context.nodeset(LOG, after.log(LOG)) or ()) == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", ["weighted", "rack-aware", "region-aware"])
+def test_a_shard_that_is_made_read_only_gets_no_records(policy: str) -> None:
+    world = World(config(policy=policy))
+    regions_of_waves(world, 1)
+    after = config(2, policy=policy)
+    nodes = {**after.nodes, NodeId(4): replace(after.nodes[NodeId(4)], shard_state=ShardState.READ_ONLY)}
+    world.node.on_config(replace(after, nodes=nodes), world.now)
+    world.run()
+    found = regions_of_waves(world, 20)
+    assert {region for regions in found for region in regions} == {"us", "ap"}, "the one of eu is read-only"
 
 
 def test_a_policy_that_fails_is_replaced_counted_and_told() -> None:
