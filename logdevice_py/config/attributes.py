@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logdevice_py.config.location import NOWHERE, Location
+from logdevice_py.config.location import ANYWHERE, Areas
 from logdevice_py.config.permits import NO_PERMITS, Permits, parse_permits
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.compression import Compression
@@ -146,8 +146,10 @@ class LogAttributes:
         hi=_HOUR,
         doc="What a log did not use of these four is saved up to as much as it gets in this time.",
     )
-    sequencer_affinity: Location = setting(  # noqa: RUF009
-        NOWHERE, unit="text", doc="Where the log is sequenced if any node there can; empty is anywhere."
+    sequencer_affinity: Areas = setting(  # noqa: RUF009
+        ANYWHERE,
+        unit="text",
+        doc='Where the log is sequenced: in the first of these places in which any node can, like "us...., eu....", else anywhere; empty is anywhere.',
     )
     permit: Permits = setting(  # noqa: RUF009
         NO_PERMITS,
@@ -198,7 +200,7 @@ def parse_attribute(key: str, raw: Any) -> tuple[str, Any]:
         if not isinstance(raw, str):
             raise ValueError(f"{key}: write a string")
         try:
-            return field.name, (ReplicationProperty if key == "replicate" else Location).parse(raw)
+            return field.name, (ReplicationProperty if key == "replicate" else Areas).parse(raw)
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
     value = parse_setting(field, raw)

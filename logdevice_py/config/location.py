@@ -80,3 +80,33 @@ class Location:
 
 
 NOWHERE: Final = Location()
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """Places in order of preference, each with everything within it; none: anywhere."""
+
+    ordered: tuple[Location, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Areas:
+        """From locations with commas between them, like ``us...., eu....``; "" is anywhere.
+
+        Raises:
+            ValueError: one of them is no location, is empty, or comes twice.
+        """
+        if not text.strip():
+            return cls()
+        areas = tuple(Location.parse(part.strip()) for part in text.split(","))
+        if NOWHERE in areas:
+            raise ValueError(f"{text!r}: a place between commas is empty")
+        if len(set(areas)) < len(areas):
+            raise ValueError(f"{text!r} names a place twice")
+        return cls(areas)
+
+    def __str__(self) -> str:
+        """`parse` reads it back."""
+        return ", ".join(map(str, self.ordered))
+
+
+ANYWHERE: Final = Areas()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.location import NOWHERE
 from logdevice_py.core.ids import LogId, NodeId, data_log_of
 from logdevice_py.core.marks import hit
 from logdevice_py.placement.hashing import jump_hash, mix64, unit_interval
@@ -20,17 +19,17 @@ _WEIGHT_SALT: Final = 0x5E90E4CE8A11C0DE
 def locate_sequencer(log: LogId, config: ClusterConfig, may_sequence: Callable[[NodeId], bool]) -> NodeId | None:
     """The node that sequences `log` among those for which `may_sequence`; None when there is none.
 
-    A metadata log is sequenced where its data log is. When a node falls out, only its own logs move. Nodes within the log's sequencer affinity
-    come first; if none of them may, all others do.
+    A metadata log is sequenced where its data log is. When a node falls out, only its own logs move. The places of the log's sequencer affinity
+    come first, in their order; if no node there may, all others do.
     """
     log = data_log_of(log)
     attributes = config.log(log)
-    if attributes is not None and attributes.sequencer_affinity != NOWHERE:
-        near = config.sequencer_nodes_within(attributes.sequencer_affinity)
-        # Few of the nodes may be near, so trying all of them at random would mostly fail.
-        node = _by_priority(log, config.sequencer_weights, near, may_sequence)
-        if node is not None:
-            return node
+    if attributes is not None and attributes.sequencer_affinity.ordered:
+        for area in attributes.sequencer_affinity.ordered:
+            # Few of the nodes may be near, so trying all of them at random would mostly fail.
+            node = _by_priority(log, config.sequencer_weights, config.sequencer_nodes_within(area), may_sequence)
+            if node is not None:
+                return node
         hit("sequencer_affinity_not_met")
     return _locate(log, config, may_sequence)
 

@@ -18,7 +18,7 @@ from logdevice_py.config.cluster import (
     Roles,
     ShardState,
 )
-from logdevice_py.config.location import Location, Scope
+from logdevice_py.config.location import NOWHERE, Areas, Location, Scope
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.permits import parse_permits
@@ -43,7 +43,9 @@ def attribute_values(name: str, field: dataclasses.Field[Any]) -> st.SearchStrat
     if name == "batching_compression":
         return st.sampled_from(Compression)
     if name == "sequencer_affinity":
-        return LOCATIONS
+        return st.lists(LOCATIONS.filter(lambda place: place != NOWHERE), max_size=3, unique=True).map(
+            lambda places: Areas(tuple(places))
+        )
     if name == "permit":
         grants = st.builds("{}:{}".format, st.sampled_from(["append", "read", "trim", "admin"]), PRINCIPALS)
         return st.lists(grants, max_size=4, unique=True).map(parse_permits)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from logdevice_py.config.location import NOWHERE, Location, Scope
+from logdevice_py.config.location import ANYWHERE, NOWHERE, Areas, Location, Scope
 from logdevice_py.core.ids import NodeId
 
 
@@ -52,3 +52,19 @@ def test_an_area_holds_what_agrees_in_all_that_it_names() -> None:
     assert place.within(NOWHERE)
     assert not place.within(Location.parse("us...."))
     assert not NOWHERE.within(Location.parse("k1"))
+
+
+def test_places_are_written_in_order_and_read_back() -> None:
+    areas = Areas.parse(" us.... ,eu.d1..., row2.rack7")
+    assert areas.ordered == (Location.parse("us...."), Location.parse("eu.d1..."), Location.parse("row2.rack7"))
+    assert str(areas) == "us...., eu.d1..., row2.rack7"
+    assert Areas.parse(str(areas)) == areas
+    assert Areas.parse("  ") == ANYWHERE
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("us....,", "empty"), ("us....,us....", "twice"), ("a b", "may hold letters")]
+)
+def test_places_that_are_none_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Areas.parse(text)

@@ -7,7 +7,7 @@ import pytest
 
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.cluster import Roles, ShardState
-from logdevice_py.config.location import Location
+from logdevice_py.config.location import Areas, Location
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
@@ -250,7 +250,7 @@ class TestLogs:
         assert found is not None
         assert found.durability is Durability.ASYNC
         assert (found.backlog_us, found.window_bytes, found.batching_time_us) == (5_400_000_000, 1 << 30, 5_000)
-        assert found.sequencer_affinity == Location.parse("rack2")
+        assert found.sequencer_affinity == Areas.parse("rack2")
         assert load_cluster(render_cluster(config)) == config
 
     @pytest.mark.parametrize(

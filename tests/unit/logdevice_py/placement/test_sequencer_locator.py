@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.config.cluster import ClusterConfig, Roles
-from logdevice_py.config.location import Location
+from logdevice_py.config.location import Areas
 from logdevice_py.core.ids import LogId, NodeId, metadata_log_of
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from tests.unit.logdevice_py.placement.clusters import cluster
@@ -82,10 +82,18 @@ def test_a_metadata_log_is_sequenced_with_its_data_log() -> None:
 class TestAffinity:
     def test_logs_stay_within_their_area_while_any_node_there_can(self) -> None:
         places = ["eu.d.c.r.1", "us.d.c.r.1", "eu.d.c.r.2", "us.d.c.r.2"]
-        config = cluster(places, sequencer_affinity=Location.parse("eu...."))
+        config = cluster(places, sequencer_affinity=Areas.parse("eu...."))
         assert set(located(config).values()) == {0, 2}
         assert set(located(config, dead=(0,)).values()) == {2}
 
     def test_without_a_node_there_all_others_share(self) -> None:
-        config = cluster(["a", "b", "c"], sequencer_affinity=Location.parse("a"))
+        config = cluster(["a", "b", "c"], sequencer_affinity=Areas.parse("a"))
         assert set(located(config, dead=(0,)).values()) == {1, 2}
+
+    def test_the_places_are_tried_in_order(self) -> None:
+        places = ["eu.d.c.r.1", "us.d.c.r.1", "ap.d.c.r.1", "us.d.c.r.2", "eu.d.c.r.2"]
+        config = cluster(places, sequencer_affinity=Areas.parse("us...., eu...."))
+        assert set(located(config).values()) == {1, 3}
+        assert set(located(config, dead=(1,)).values()) == {3}
+        assert set(located(config, dead=(1, 3)).values()) == {0, 4}
+        assert set(located(config, dead=(0, 1, 3, 4)).values()) == {2}
