@@ -361,14 +361,14 @@ class TestResolvers:
     def test_hosts_at_the_default_location_are_named_until_the_resolver_knows_them(self) -> None:
         racks: dict[str, str | None] = {"a": None, "b": "/r2", "c": "/r3", "d": None}
 
-        class Table:
+        class RackTable:
             def resolve(self, names: Sequence[str]) -> Sequence[str | None]:
                 return [racks[name] for name in names]
 
             def reload(self) -> None:
                 pass
 
-        known = RememberedLocations(Table(), Location.parse("default"))
+        known = RememberedLocations(RackTable(), Location.parse("default"))
         known.resolve(sorted(racks))
         assert set(known.failures) == {"a", "d"}
         racks["d"] = "/r4"

@@ -5,8 +5,6 @@ docs/bookkeeper-placement.md says which of them each test retells.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from logdevice_py.config.cluster import ShardState
@@ -19,7 +17,6 @@ from tests.unit.logdevice_py.placement.bookkeeper_cases import (
     each_of,
     only,
     regions_of,
-    shards,
     spread,
     up,
 )
@@ -142,13 +139,3 @@ def test_a_wish_that_cannot_be_met_gives_way_and_what_is_left_out_stays_so() -> 
     assert choose.pick(up(0, 1, 2)) is None
     assert set(choose.replaced([0, 1, 2], up(0, 1, 2, 3))) == only(3)
     assert set(choose.replaced([0, 1, 2], up(0, 1, 2))) == {None}
-
-
-def test_each_row_has_as_many_shards_in_a_nodeset_as_the_others() -> None:
-    _, placement = placed("weighted", TWO_EACH)
-    found = Counter[int]()
-    for log in range(1, 30):
-        nodeset = placement.select_nodeset(LogId(log), attributes("row:3,node:3", nodeset_size=6))
-        assert rows_of(TWO_EACH, [shard >> 8 for shard in nodeset]) == {"z1": 2, "z2": 2, "z3": 2}
-        found.update(shard >> 8 for shard in nodeset)
-    assert set(shards(found)) == set(shards(range(12)))
