@@ -21,6 +21,8 @@ from logdevice_py.core.ids import (
     EVENT_LOG_SNAPSHOTS,
     LOG_TREE_DELTAS,
     LOG_TREE_SNAPSHOTS,
+    MAINTENANCE_DELTAS,
+    MAINTENANCE_SNAPSHOTS,
     Generation,
     LogId,
     NodeId,
@@ -39,6 +41,14 @@ from sequencer.sequencer import Sequencer, SequencerPhase
 if TYPE_CHECKING:
     from sequencer.sequencer import Sequencer
 
+_INTERNAL_LOGS: Final = (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    LOG_TREE_DELTAS,
+    LOG_TREE_SNAPSHOTS,
+    MAINTENANCE_DELTAS,
+    MAINTENANCE_SNAPSHOTS,
+)
 _TICK_US: Final = 20_000
 _RETRY_US: Final = 1_000_000
 """After this a log of which the epoch store did not tell is asked for again."""
@@ -125,7 +135,7 @@ class IdleLogPasses:
         self._on_tick(now)
 
     def _all_logs(self) -> Iterator[LogId]:
-        for log in (EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS):
+        for log in _INTERNAL_LOGS:
             if self._context.config.log(log) is not None:
                 yield log
         yield from self._context.config.log_ids()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.log_tree.settings import LogTreeSettings
+from client.maintenance.settings import MaintenanceSettings
 from logdevice_py.config.security import SecuritySettings, parse_security
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.status import LogDeviceError, Status
@@ -31,6 +32,7 @@ class NodeSettings:
     log_store: LogStoreSettings
     rebuilding: RebuildingSettings
     log_tree: LogTreeSettings
+    maintenance: MaintenanceSettings
     placement: PlacementSettings
     runtime: RuntimeSettings
     security: SecuritySettings
@@ -62,6 +64,7 @@ class NodeSettings:
             log_store=parse("storage", LogStoreSettings, {k: v for k, v in storage.items() if k in names}),
             rebuilding=parse("rebuilding", RebuildingSettings),
             log_tree=parse("log_tree", LogTreeSettings),
+            maintenance=parse("maintenance", MaintenanceSettings),
             placement=parse("placement", PlacementSettings),
             runtime=parse("runtime", RuntimeSettings),
             security=parse_security(sections),

@@ -19,6 +19,8 @@ from logdevice_py.core.ids import (
     EVENT_LOG_SNAPSHOTS,
     LOG_TREE_DELTAS,
     LOG_TREE_SNAPSHOTS,
+    MAINTENANCE_DELTAS,
+    MAINTENANCE_SNAPSHOTS,
     TREE_LOG_ID_MIN,
     USER_LOG_ID_MAX,
     LogId,
@@ -38,6 +40,7 @@ SETTINGS_SECTIONS: Final = (
     "admin",
     "rebuilding",
     "log_tree",
+    "maintenance",
     "placement",
     "security",
 )
@@ -45,6 +48,7 @@ SETTINGS_SECTIONS: Final = (
 
 _EVENT_LOG: Final = frozenset({EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS})
 _LOG_TREE: Final = frozenset({LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS})
+_MAINTENANCE: Final = frozenset({MAINTENANCE_DELTAS, MAINTENANCE_SNAPSHOTS})
 
 
 class Roles(enum.Flag):
@@ -162,6 +166,11 @@ class ClusterConfig:
     def has_log_tree(self) -> bool:
         """Logs can be made at run time."""
         return self.settings.get("log_tree", {}).get("enabled") is True
+
+    @property
+    def has_maintenances(self) -> bool:
+        """There is a log of maintenances."""
+        return self.settings.get("maintenance", {}).get("enabled") is True
 
     @property
     def all_logs_known(self) -> bool:
@@ -292,6 +301,8 @@ class ClusterConfig:
             return event_log_attributes(self.metadata_log.replication)
         if log in _LOG_TREE and self.has_log_tree:
             return log_tree_attributes(self.metadata_log.replication)
+        if log in _MAINTENANCE and self.has_maintenances:
+            return maintenance_attributes(self.metadata_log.replication)
         return None
 
     def sequencer_nodes(self) -> tuple[NodeId, ...]:
@@ -365,6 +376,12 @@ def event_log_attributes(replication: ReplicationProperty) -> LogAttributes:
 def log_tree_attributes(replication: ReplicationProperty) -> LogAttributes:
     """Of the logs of the log tree: as many copies as metadata logs have, on all shards."""
     return LogAttributes(path="/internal/log_tree", replication=replication, single_copy_delivery=False)
+
+
+@lru_cache(maxsize=64)
+def maintenance_attributes(replication: ReplicationProperty) -> LogAttributes:
+    """Of the logs of the maintenances: as many copies as metadata logs have, on all shards."""
+    return LogAttributes(path="/internal/maintenance", replication=replication, single_copy_delivery=False)
 
 
 def default_metadata_nodeset(nodes: Mapping[NodeId, NodeConfig]) -> tuple[ShardId, ...]:

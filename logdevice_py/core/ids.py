@@ -34,6 +34,10 @@ LOG_TREE_DELTAS: Final = LogId(LOG_ID_MAX - 2)
 """The internal log of commands to the log tree: logs that are made, renamed and removed at run time."""
 LOG_TREE_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 3)
 """The internal log of snapshots of what these commands amount to."""
+MAINTENANCE_DELTAS: Final = LogId(LOG_ID_MAX - 4)
+"""The internal log of commands to the maintenances: what operators want to take away."""
+MAINTENANCE_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 5)
+"""The internal log of snapshots of what these commands amount to."""
 TREE_LOG_ID_MIN: Final = LogId(1 << 40)
 """The first id that the log tree gives."""
 TREE_LOG_ID_MAX: Final = LogId((1 << 61) - 1)

@@ -11,6 +11,7 @@ from importlib import metadata as packages
 from typing import TYPE_CHECKING, Any, Final
 
 from client.log_tree.settings import LogTreeSettings
+from client.maintenance.settings import MaintenanceSettings
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings, WriterSettings
 from epoch_store.interface import LastCleanEpoch, Result
@@ -65,6 +66,7 @@ SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
     ("settings.admin", "", "Admin API", AdminSettings),
     ("settings.rebuilding", "", "Rebuilding", RebuildingSettings),
     ("settings.log_tree", "", "Log tree", LogTreeSettings),
+    ("settings.maintenance", "", "Maintenances", MaintenanceSettings),
     ("settings.placement", "", "Placement", PlacementSettings),
     ("settings.security", "", "Security", SecuritySettings),
 ]

@@ -14,12 +14,14 @@ from typing import Any
 from client.guards import Position
 from client.log_tree import commands as tree
 from client.log_tree.state import LOG_TREE
+from client.maintenance import commands as maintenance
+from client.maintenance.state import MAINTENANCES
 from client.replica.applied_state import StateKind, StateMachine
-from client.replica.commands import RESULT_BYTES_MAX, CommandRefused, StateVersion
+from client.replica.commands import NOTHING, RESULT_BYTES_MAX, CommandRefused, StateVersion
 from indexlog.manifest import commands as manifest
 from indexlog.manifest.parts import PartKind
 from indexlog.manifest.state import MANIFEST
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.units import Timestamp
 from streams import commands as namespace
@@ -182,9 +184,33 @@ _MANIFEST = [
     )
 ]
 
+_AWAY, _DRAIN = maintenance.MaintenanceKind.AWAY, maintenance.MaintenanceKind.DRAIN
+_MAINTENANCES = [
+    maintenance.encode(command)
+    for command in (
+        maintenance.ApplyMaintenance(_AWAY, [NodeId(1)], [ShardId(256)], 100, "ann@host", "new disk"),
+        maintenance.ApplyMaintenance(_DRAIN, [], [ShardId(512), ShardId(513)], 0, "bob@host", ""),
+        maintenance.GrantMaintenance(1, NOTHING),
+        maintenance.GrantMaintenance(2, _version(3)),
+        maintenance.WithdrawMaintenance(1, _version(3)),
+        maintenance.ShardsDrained(2, _version(4)),
+        maintenance.EndMaintenance(1, maintenance.EndCause.EXPIRED),
+        maintenance.EndMaintenance(2, maintenance.EndCause.CANCELLED, _version(6)),
+        maintenance.ShardsReturned(2, _version(8)),
+        maintenance.BeginRestart([NodeId(0), NodeId(2)], "ann@host", "upgrade"),
+        maintenance.TakeRestart(3, "bob@host"),
+        maintenance.ApplyMaintenance(_AWAY, [NodeId(0)], [ShardId(0)], 0, "bob@host", "", 3),
+        maintenance.GrantMaintenance(5, _version(9)),
+        maintenance.RestartNode(3, 4, NodeId(0), 17),
+        maintenance.NodeRestarted(3, 4, NodeId(0)),
+        maintenance.AbandonRestart(3),
+    )
+]
+
 STATES = (
     *_targets("tree", LOG_TREE, _TREE),
     *_targets("namespace", NAMESPACE, _NAMESPACE),
     *_targets("subscriptions", SUBSCRIPTIONS, _SUBSCRIPTIONS),
     *_targets("manifest", MANIFEST, _MANIFEST),
+    *_targets("maintenances", MAINTENANCES, _MAINTENANCES),
 )

@@ -19,6 +19,8 @@ from google_crc32c import value as crc32c
 from client.guards import Position
 from client.log_tree import commands as tree
 from client.log_tree.state import LogTreeState
+from client.maintenance import commands as maintenance
+from client.maintenance.state import MaintenancesState
 from client.read.items import Record
 from client.replica.applied_state import AppliedState, StateKind
 from client.replica.chunked_snapshots import CHUNK_OVERHEAD, cut_snapshot
@@ -592,6 +594,42 @@ def log_tree_cases() -> Iterator[GoldenCase]:
     yield GoldenCase("tree", state.encode(), read_tree)
 
 
+def maintenance_cases() -> Iterator[GoldenCase]:
+    """Each command, and a state with maintenances that are under way and over."""
+    away, drain = maintenance.MaintenanceKind.AWAY, maintenance.MaintenanceKind.DRAIN
+    first = StateVersion(Lsn(1), 0)
+    commands: list[maintenance.MaintenanceCommand] = [
+        maintenance.ApplyMaintenance(away, [NodeId(1)], [ShardId(256), ShardId(257)], 7_200_000_000, "ann", "disk"),
+        maintenance.GrantMaintenance(1, StateVersion(Lsn(0), 0)),
+        maintenance.ApplyMaintenance(drain, [], [ShardId(512)], 0, "bob", "moves"),
+        maintenance.WithdrawMaintenance(1, StateVersion(Lsn(2), 0)),
+        maintenance.EndMaintenance(1, maintenance.EndCause.DONE, StateVersion(Lsn(4), 0)),
+        maintenance.GrantMaintenance(2, StateVersion(Lsn(4), 0)),
+        maintenance.ShardsDrained(2, StateVersion(Lsn(6), 0)),
+        maintenance.BeginRestart([NodeId(3), NodeId(4)], "ann", "upgrade"),
+        maintenance.TakeRestart(3, "bob"),
+        maintenance.ApplyMaintenance(away, [NodeId(3)], [ShardId(768)], 0, "bob", "upgrade", 3),
+        maintenance.GrantMaintenance(5, StateVersion(Lsn(7), 0)),
+        maintenance.RestartNode(3, 4, NodeId(3), 77),
+    ]
+    others: list[maintenance.MaintenanceCommand] = [
+        maintenance.ShardsReturned(2, first),
+        maintenance.NodeRestarted(3, 4, NodeId(3)),
+        maintenance.AbandonRestart(3),
+    ]
+    for number, command in enumerate([*commands, *others], 1):
+        yield GoldenCase(f"{type(command).__name__} {number}", maintenance.encode(command), maintenance.decode)
+    state = MaintenancesState()
+    for number, command in enumerate(commands, 1):
+        state.apply(maintenance.encode(command), StateVersion(Lsn(number), 0), TIME)
+
+    def read_maintenances(data: bytes) -> list[Any]:
+        found = MaintenancesState.decode(data)
+        return [*found.live.values(), *found.ended, found.restart, found.basis]
+
+    yield GoldenCase("maintenances", state.encode(), read_maintenances)
+
+
 def namespace_cases() -> Iterator[GoldenCase]:
     """Each command, and a namespace."""
     version = StateVersion(LSN, 2)
@@ -842,6 +880,12 @@ def formats() -> list[GoldenFormat]:
             "commands to the log tree (client/log_tree/commands.py) format 1, and the tree in snapshots (state.py) format 1: every replica must come to the same tree",
             "A later format is refused by who does not know it, who then has another tree: it is written only when a command of the earlier one has said that all replicas know it.",
             list(log_tree_cases()),
+        ),
+        GoldenFormat(
+            "maintenances",
+            "commands to the maintenances (client/maintenance/commands.py) format 1, and their state in snapshots (state.py) format 1: every replica must come to the same state.",
+            "A later format is refused by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
+            list(maintenance_cases()),
         ),
         GoldenFormat(
             "namespace",

@@ -34,6 +34,7 @@ PACKERS = {
     "client/guards.py": "keys of records, which are bytes to whoever stores them",
     "client/log_tree/commands.py": "log_tree",
     "client/log_tree/state.py": "log_tree",
+    "client/maintenance/state.py": "maintenances",
     "client/replica/applied_state.py": "replicas",
     "client/replica/chunked_snapshots.py": "replicas",
     "client/replica/command_replica.py": "random ids",
