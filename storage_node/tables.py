@@ -94,6 +94,7 @@ def shards_rows(
             read_streams=machines.catchup.stream_count(),
             partitions=len(view(shard.shard).partitions),
             stored_bytes=view(shard.shard).stored_bytes(),
+            spare_bytes=view(shard.shard).spare(),
             recent_bytes=shard.recent.size,
         )
 

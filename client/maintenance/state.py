@@ -283,11 +283,12 @@ class MaintenancesState:
     def _restart_node(self, wanted: RestartNode) -> None:
         restart = self._restart_of(wanted.number)
         _check_token(restart, wanted.token)
-        if restart.left[0] != wanted.node or restart.instance is not None:
-            raise refuse(Status.CONFLICT, f"N{wanted.node} is not the next one, or was told to start again already")
+        if restart.left[0] != wanted.node:
+            raise refuse(Status.CONFLICT, f"N{wanted.node} is not the next one")
         if not any(each.phase is MaintenancePhase.GRANTED for each in self._of_restart(restart)):
             raise refuse(Status.CONFLICT, f"N{wanted.node} may not disappear yet")
-        self.restart = replace(restart, instance=wanted.instance)
+        if restart.instance is None:  # of several tries, what the first one wanted to end counts
+            self.restart = replace(restart, instance=wanted.instance)
 
     def _node_restarted(self, wanted: NodeRestarted, at: StateVersion, time: Timestamp) -> None:
         restart = self._restart_of(wanted.number)

@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 METADATA_LOGS: Final = "metadata logs"
 """Stands for all of them, and for the event log, which has as many copies."""
 _SECONDS: Final = 10.0
-_TABLES: Final = (("shards", "shard_rebuildings", "cluster_state"),)
+_TABLES: Final = (("shards", "shard_rebuildings", "cluster_state", "info"),)
 _LOGS_NAMED: Final = 3
 
 
@@ -49,6 +49,12 @@ class Survey:
     """Nodes that do not answer, and why: their shards count as away."""
     unknown: list[str] = field(default_factory=list)
     """Logs whose nodesets nobody could tell."""
+    shards: Mapping[ShardId, Row] = field(default_factory=dict)
+    """Rows of table `shards`."""
+    nodes: Mapping[NodeId, Row] = field(default_factory=dict)
+    """Rows of table `info`, of nodes that answer."""
+    rebuildings: Mapping[ShardId, Row] = field(default_factory=dict)
+    """Rows of table `shard_rebuildings`, of the node that is ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,16 @@ class ShardsKnown:
         told = list(rebuildings)
         newest = max((row["version"] for row in told), default=0)
         self._events = {parse_shard(row["rebuilding_shard"]): row for row in told if row["version"] == newest}
+
+    @property
+    def shards(self) -> Mapping[ShardId, Row]:
+        """Rows of table `shards`."""
+        return self._rows
+
+    @property
+    def rebuildings(self) -> Mapping[ShardId, Row]:
+        """Rows of table `shard_rebuildings`, of the node that is ahead."""
+        return self._events
 
     def of(self, nodeset: Iterable[tuple[ShardId, int]]) -> ShardsNow:
         """The shards of a nodeset, each with the generation that it lists; 0: whichever there is."""
@@ -169,11 +185,19 @@ def _copysets(copies: Iterable[Row]) -> frozenset[frozenset[ShardId]]:
     )
 
 
-async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, copysets: bool = False) -> Survey:
+async def survey(
+    config: ClusterConfig,
+    asker: NodeAsker,
+    seconds: float,
+    *,
+    copysets: bool = False,
+    rebuildings: Sequence[Row] | None = None,
+) -> Survey:
     """Ask the cluster.
 
     Args:
         seconds: for each round of questions.
+        rebuildings: rows as of table `shard_rebuildings`, from the event log itself; None: nodes are asked, which may be behind.
         copysets: ask for those of all entries, which reads the headers of everything.
 
     Raises:
@@ -181,7 +205,7 @@ async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, cop
     """
     by_node, silent = await ask_in_turn(asker, list(config.nodes), _TABLES, seconds)
     found = {name: all_of(by_node, name) for name in by_node}
-    known = ShardsKnown(config, found["shards"], found["shard_rebuildings"])
+    known = ShardsKnown(config, found["shards"], found["shard_rebuildings"] if rebuildings is None else rebuildings)
     answering = [node for node in config.nodes if node not in silent]
     history: dict[int, list[Row]] = defaultdict(list)
     clean: dict[int, int] = {}
@@ -222,7 +246,8 @@ async def survey(config: ClusterConfig, asker: NodeAsker, seconds: float, *, cop
         if epochs:
             logs[config.log_name(LogId(log))] = epochs
     sequencing = frozenset(node for node in answering if Roles.SEQUENCER in config.nodes[node].roles)
-    return Survey(logs, sequencing, dict(silent), unknown)
+    nodes = {NodeId(row["node_id"]): row for row in found["info"]}
+    return Survey(logs, sequencing, dict(silent), unknown, known.shards, nodes, known.rebuildings)
 
 
 async def _copies(config: ClusterConfig, asker: NodeAsker, log: LogId, last: Lsn, seconds: float) -> list[Row] | None:

@@ -16,6 +16,7 @@ from ldquery.ctl.locations import VERBS as LOCATION_VERBS
 from ldquery.ctl.log_table import VERBS as TABLE_VERBS
 from ldquery.ctl.log_tree import VERBS as TREE_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
+from ldquery.ctl.maintenance import VERBS as MAINTENANCE_VERBS
 from ldquery.ctl.nodes import VERBS as NODE_VERBS
 from ldquery.ctl.placement import VERBS as PLACEMENT_VERBS
 from ldquery.ctl.segments import VERBS as SEGMENT_VERBS
@@ -30,6 +31,7 @@ VERBS: tuple[Verb, ...] = (
     *TABLE_VERBS,
     *PLACEMENT_VERBS,
     *IMPACT_VERBS,
+    *MAINTENANCE_VERBS,
     *SEGMENT_VERBS,
     *GROUP_VERBS,
     *TREE_VERBS,
@@ -41,6 +43,7 @@ FAMILIES = {
     "logs": "all logs, and their groups in the cluster file and the log tree",
     "settings": "settings of nodes that run",
     "identity": "certificates and tokens",
+    "maintenance": "nodes and shards that are taken away when it is safe",
 }
 """Verbs of two words, by the first."""
 

@@ -60,6 +60,10 @@ class ShardsRow:
     read_streams: int = column(_INTEGER, "Read streams open.")
     partitions: int = column(_INTEGER, "Partitions of its store, by time.")
     stored_bytes: int = column(_INTEGER, "About how much entries take on disk and in memtables.")
+    spare_bytes: int = column(
+        _INTEGER,
+        "How many bytes the file system takes before copies that rebuilding brings are refused, as measured last. Shards on one file system tell the same.",
+    )
     recent_bytes: int = column(_INTEGER, "Bytes of recent entries that are held in memory.")
 
 

@@ -108,6 +108,7 @@ def make_config(
         epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
         settings={
             "admin": {"open_reads": True},  # to look into it with whatever speaks HTTP
+            "maintenance": {"enabled": True},
             **({"rebuilding": {"enabled": True}} if rebuilding else {}),
             **({"log_tree": {"enabled": True}} if log_tree else {}),
             **({"storage": {"store": store}} if store != STORE_KINDS[0] else {}),

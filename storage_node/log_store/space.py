@@ -96,6 +96,11 @@ class SpaceGuard:
         """How many bytes may be written before the free space is to be measured again: each is written twice, to the log and to a file."""
         return max(self.free - self._limit, 0) // 4
 
+    @property
+    def spare(self) -> int:
+        """How many bytes may be stored before copies that rebuilding brings are refused, as measured last."""
+        return max(self.free - self._limit * self._rebuilding_percent // 100, 0)
+
     def update(self, free: int, total: int) -> bool:
         """Take a measurement; returns whether entries are refused from here on."""
         self.free, self.total = free, total

@@ -41,6 +41,8 @@ class StoreView:
     something is damaged. Copies of the same LSN come by ascending rank. Bodies that are not wanted, or cannot be read, may be missing."""
     measure: Callable[[], RocksDBMetrics | None]
     """What the database says of itself; None: there is none."""
+    spare: Callable[[], int]
+    """How many bytes its file system takes before copies that rebuilding brings are refused, as measured last."""
     extents: Callable[[], list[ExtentFacts]] = list
     """What each extent holds, ascending; none of a store that has none."""
 

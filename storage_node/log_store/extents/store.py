@@ -481,6 +481,7 @@ class ExtentLogStore:
             self.size_of,
             self._reader.superseded,
             lambda: None,
+            lambda: self._guard.spare,
             self._extents.extents,
         )
 

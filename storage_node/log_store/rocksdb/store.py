@@ -170,7 +170,14 @@ class RocksLogStore:
     def view(self) -> StoreView:
         """What it holds, to look at."""
         families = self._families
-        return StoreView(self._directory, self._partitions, families.size_of, self._ranges.superseded, families.measure)
+        return StoreView(
+            self._directory,
+            self._partitions,
+            families.size_of,
+            self._ranges.superseded,
+            families.measure,
+            lambda: self._space.spare,
+        )
 
     def check_space(self) -> None:
         """Measure the free space."""

@@ -225,7 +225,7 @@ def test_a_rolling_restart_goes_node_by_node_and_on_after_it_was_killed() -> Non
     assert state.refuses(told, Status.CONFLICT) == "N2 may not disappear yet"
     state.grant(number)
     state(told)
-    state.refuses(told, Status.CONFLICT)
+    state(RestartNode(restart, first, NodeId(2), 71))
     second = state(TakeRestart(restart, "bob"))
     state.refuses(NodeRestarted(restart, first, NodeId(2)), Status.FENCED)
     assert state.state.restart is not None

@@ -1,0 +1,1 @@
+"""Maintenances: whether they are safe, who sees to them, and rolling restarts."""

@@ -1,0 +1,88 @@
+"""A real cluster, for managers: what its nodes and its event log say, and shards that are emptied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from client.client import Client
+from client.node_tables import NodeAsker
+from ldquery.ctl.event_log import call_off, read_rebuilding_set, start_rebuilding
+from ldquery.ctl.impact import Survey, survey
+from logdevice_py.core.ids import ShardId, format_shard
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.event_log.events import RebuildMode
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+
+
+def rows_of_set(state: RebuildingSet) -> list[dict[str, Any]]:
+    """What a survey needs of a rebuilding set, as rows of table `shard_rebuildings`."""
+    return [
+        {
+            "rebuilding_shard": format_shard(shard),
+            "generation": entry.generation,
+            "mode": entry.mode.name,
+            "status": entry.status,
+            "recoverable": int(entry.recoverable),
+            "version": state.version,
+        }
+        for shard, entry in sorted(state.shards.items())
+    ]
+
+
+class ClusterDrains:
+    """Says in the event log what is to be emptied."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def begin(self, shard: ShardId) -> None:
+        """As `Drains.begin`."""
+        await start_rebuilding(self._client, shard, RebuildMode.RELOCATE, "maintenance")
+
+    async def progress(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
+        """As `Drains.progress`."""
+        known = (await read_rebuilding_set(self._client)).shards
+        found: dict[ShardId, str | None] = {}
+        for shard in shards:
+            entry = known.get(shard)
+            if entry is None or not (entry.mode is RebuildMode.RELOCATE or entry.drained):
+                found[shard] = None
+            else:
+                found[shard] = entry.status if entry.mode is RebuildMode.RELOCATE else f"lost, {entry.status}"
+        return found
+
+    async def call_off(self, shard: ShardId) -> None:
+        """As `Drains.call_off`."""
+        try:
+            await call_off(self._client, shard)
+        except LogDeviceError as error:
+            if error.status is not Status.NOTFOUND:
+                raise
+
+
+class ClusterSurvey:
+    """Asks nodes, and reads the event log before: what nodes say of it may be late."""
+
+    def __init__(self, client: Client, asker: NodeAsker, seconds: float) -> None:
+        """
+        Args:
+            seconds: for each round of questions.
+        """
+        self._client = client
+        self._asker = asker
+        self._seconds = seconds
+
+    async def __call__(self) -> Survey:
+        config = self._client.config
+        known, own = self._client.session.view.config_version, config.version
+        if known > own:
+            raise LogDeviceError(
+                Status.AGAIN,
+                f"nodes have version {known} of the cluster file, this is version {own}",
+                maybe_applied=False,
+            )
+        rows: list[dict[str, Any]] = []
+        if config.rebuilding_enabled:
+            rows = rows_of_set(await read_rebuilding_set(self._client))
+        return await survey(config, self._asker, self._seconds, rebuildings=rows)
