@@ -23,6 +23,7 @@ from ldquery.current_sequencers import with_current
 from ldquery.index_logs import IndexLogRows
 from ldquery.literals import FUNCTIONS_ELSEWHERE, bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
+from ldquery.maintenance_rows import MaintenanceRows
 from ldquery.namespaces import NamespaceRows
 from ldquery.own_client import OwnClient
 from ldquery.placement_report import placement_rows
@@ -123,6 +124,7 @@ class LDQuery:
         self._client = OwnClient(self.config)
         self._namespaces = NamespaceRows(self._client)
         self._index_logs = IndexLogRows(self._client)
+        self._maintenances = MaintenanceRows(self._client)
         self._thread = _LoopThread()
         self._closed = False
         self._ends = 0.0
@@ -205,6 +207,7 @@ class LDQuery:
             self._closed = True
             self._thread.run(self._namespaces.close())
             self._thread.run(self._index_logs.close())
+            self._thread.run(self._maintenances.close())
             self._thread.run(self._client.close())
             self._thread.run(self._asker.close())
             self._thread.stop()
@@ -256,6 +259,11 @@ class LDQuery:
             return [table.cells(row) for row in self._logs(wanted.constraints.log_id)]
         if table.source in (TableSource.NAMESPACES, TableSource.INDEX_LOGS):
             return [table.cells(row) for row in self._of_tree(table, wanted.constraints.log_id)]
+        if table.source is TableSource.MAINTENANCES:
+            if not self.config.has_maintenances:
+                return ()
+            left = max(0.001, self._ends - time.monotonic())
+            return [table.cells(row) for row in self._thread.run(self._maintenances.rows(left))]
         nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
         # who failed once in a statement is not waited for again
         nodes = [node for node in nodes if node not in self._failures]

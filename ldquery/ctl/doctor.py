@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
+from client.maintenance.state import GOING, MaintenancesState
 from client.node_tables import NodeAsker, as_dicts
 from ldquery.ctl.verb import Verb, format_size, say_of_nodes, show, show_rows, token_of
 from logdevice_py.config.admin import admin_endpoint, is_loopback
@@ -21,6 +22,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.config.security import TLS_OFF
 from logdevice_py.core.ids import NodeId, ShardId, node_of
 from logdevice_py.core.some_names import name_some
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.survival import domains_among, survival
@@ -74,6 +76,9 @@ class NodeAnswers:
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in _TABLES})
     silent: dict[NodeId, str] = field(default_factory=dict)
     asked_at: int = field(default_factory=wall_us)
+    """By our clock, in microseconds since the Unix epoch."""
+    maintenances: MaintenancesState | None = None
+    """None: there are none, or they could not be read."""
 
 
 def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
@@ -85,6 +90,7 @@ def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
         *_of_versions(config, answers.info),
         *_of_certificates(config, answers),
         *_of_nodes(answers),
+        *_of_maintenances(answers),
     ]
     order = ("bad", "warn", "note")
     return sorted(found, key=lambda each: order.index(each.severity))
@@ -258,6 +264,25 @@ def _of_nodes(answers: NodeAnswers) -> Iterable[DoctorFinding]:
             )
 
 
+def _of_maintenances(answers: NodeAnswers) -> Iterable[DoctorFinding]:
+    state = answers.maintenances
+    if state is None:
+        return
+    for each in state.live.values():
+        name = f"maintenance {each.number} of {each.names}"
+        if each.expires is not None and answers.asked_at > each.expires:
+            do = f"Bring back what it took away; then ldctl maintenance cancel {each.number}."
+            yield DoctorFinding("warn", name, f"its time is over, and it is {each.phase.name.lower()}", do)
+        elif answers.asked_at - each.since > _DAY_US and each.phase not in GOING:
+            do = "ldctl maintenance list says what it waits for; ldctl maintenance manage sees to it."
+            yield DoctorFinding("note", name, f"it has been {each.phase.name.lower()} for more than a day", do)
+    restart = state.restart
+    if restart is not None and answers.asked_at - restart.began > _DAY_US:
+        what = f"of {restart.by} is under way for more than a day, with {len(restart.left)} nodes left"
+        do = "Run ldctl rolling-restart again to go on, or with --abandon."
+        yield DoctorFinding("warn", f"rolling restart {restart.number}", what, do)
+
+
 async def ask(config: ClusterConfig, asker: NodeAsker, seconds: float) -> NodeAnswers:
     """Ask all nodes."""
     answers = NodeAnswers()
@@ -284,11 +309,24 @@ async def _ask_clock(asker: NodeAsker, node: NodeId, seconds: float, answers: No
         answers.clocks.append(NodeClock(node, says - began - took // 2, took // 2 + 1))
 
 
+async def _maintenances(client: Client) -> MaintenancesState | None:
+    if not client.config.has_maintenances:
+        return None
+    from ldquery.maintenance.manager import MaintenanceLog
+
+    try:
+        async with MaintenanceLog(client, timeout=_SECONDS, snapshot_every=0) as log:
+            return await log.current()
+    except LogDeviceError:
+        return None  # ldctl status says why
+
+
 async def _doctor(client: Client, arguments: argparse.Namespace) -> int:
     config = client.config
     asker = NodeAsker(config, token_of(arguments))
     try:
         answers = await ask(config, asker, arguments.timeout or _SECONDS)
+        answers.maintenances = await _maintenances(client)
     finally:
         await asker.close()
     found = examine(config, answers)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from client.maintenance.state import Maintenance
     from ldquery.maintenance.cluster import ClusterSurvey
     from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
+    from ldquery.maintenance.rolling import RollingRestarter
 
 _SECONDS: Final = 10.0
 _COMMAND_AWAY: Final = 600.0
@@ -162,7 +163,7 @@ async def _wait_for(
 
     say(
         PROGRAM,
-        f"maintenance {number}; it goes on without this program: ldctl maintenance wait {number}, or cancel {number}",
+        f"maintenance {number} is asked for, also when this program ends: see ldctl maintenance wait {number}, or cancel {number}",
     )
     ends = None if arguments.within is None else asyncio.get_running_loop().time() + arguments.within
     each = await until_granted(log, manager, number, Pace(lambda text: say(PROGRAM, text), PAUSE), ends=ends)
@@ -201,8 +202,9 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
         reasons = await manager.reasons()
         listed = [*(state.ended if arguments.all else ()), *state.live.values()]
         rows = [maintenance_row(each, reasons.get(each.number)) for each in listed]
-        show_rows(arguments, rows, _SHOWN if rows else ())
-        if not rows:
+        if rows:
+            show_rows(arguments, rows, _SHOWN)
+        else:
             say(PROGRAM, "there are no maintenances")
         restart = state.restart
         if restart is not None:
@@ -299,43 +301,44 @@ def _restart_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _rolling_restart(client: Client, arguments: argparse.Namespace) -> int:
-    from ldquery.maintenance.rolling import Restarting, RestartStopped, RollingRestarter, abandon
+    from ldquery.maintenance.rolling import Restarting, RollingRestarter
 
     unknown = [f"N{node}" for node in arguments.nodes if node not in client.config.nodes]
     if unknown:
         raise LogDeviceError(Status.NOTINCONFIG, f"the cluster file has no {', '.join(unknown)}")
     if not arguments.abandon and not arguments.command:
-        raise LogDeviceError(
-            Status.INVALID_PARAM, "say how a node is restarted: --command 'ssh {host} systemctl restart logdeviced'"
-        )
+        text = "say how a node is restarted: --command 'ssh {host} systemctl restart logdeviced'"
+        raise LogDeviceError(Status.INVALID_PARAM, text)
     async with opened(client, arguments) as (log, manager, survey):
         if arguments.abandon:
-            ended = await abandon(log)
-            say(
-                PROGRAM,
-                "there is no rolling restart" if ended is None else f"rolling restart {ended.number} is abandoned",
-            )
-            return EXIT_OK
+            return await abandon_restart(log, PROGRAM)
         how = Restarting(ShellCommand(client, arguments.command), arguments.away, lambda text: say(PROGRAM, text))
-        return await restart_all(client, arguments, RollingRestarter(log, manager, survey, how), RestartStopped)
+        return await restart_all(client, arguments, RollingRestarter(log, manager, survey, how), PROGRAM)
 
 
-async def restart_all(client: Client, arguments: argparse.Namespace, restarter: Any, stopped: type[Exception]) -> int:
-    """Run it, and tell how it ended."""
+async def abandon_restart(log: MaintenanceLog, program: str) -> int:
+    """End the rolling restart that is under way; the exit status of a program that does."""
+    from ldquery.maintenance.rolling import abandon
+
+    ended = await abandon(log)
+    say(program, "there is no rolling restart" if ended is None else f"rolling restart {ended.number} is abandoned")
+    return EXIT_OK
+
+
+async def restart_all(client: Client, arguments: argparse.Namespace, restarter: RollingRestarter, program: str) -> int:
+    """Restart nodes, or all; the exit status of a program that does."""
+    from ldquery.maintenance.rolling import RestartStopped
     from ldquery.maintenance.safety import restartable
 
     began = time.monotonic()
     try:
         count = await restarter.run(arguments.nodes or restartable(client.config), whoami(), arguments.reason)
-    except stopped as error:
-        say(PROGRAM, f"stopped: {error}. Run it again to go on, or with --abandon", alarm=True)
+    except RestartStopped as error:
+        say(program, f"stopped: {error}. Run it again to go on, or with --abandon", alarm=True)
         return EXIT_FAILED
     took = round(time.monotonic() - began, 1)
-    show(
-        arguments,
-        {"restarted": count, "seconds": took},
-        plain=f"{count} nodes were restarted, one after the other, in {took} s",
-    )
+    text = f"{count} nodes were restarted, one after the other, in {took} s"
+    show(arguments, {"restarted": count, "seconds": took}, plain=text)
     return EXIT_OK
 
 

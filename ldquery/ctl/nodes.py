@@ -71,11 +71,26 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
         )
         show(arguments, {}, plain=say_plain)
     show_rows(arguments, health.rows, _SHOWN)
-    for text in health.notes:
+    for text in [*health.notes, *await _maintenances(client)]:
         say(PROGRAM, text)
     for text in health.told():
         say(PROGRAM, text, alarm=True)
     return health.exit_status
+
+
+async def _maintenances(client: Client) -> list[str]:
+    """What somebody may have taken away, so that nobody wonders; and what waits."""
+    if not client.config.has_maintenances:
+        return []
+    from ldquery.ctl.maintenance import sentence
+    from ldquery.maintenance.manager import MaintenanceLog
+
+    try:
+        async with MaintenanceLog(client, timeout=_SECONDS, snapshot_every=0) as log:
+            state = await log.current()
+            return [sentence(each) for each in state.live.values()]
+    except LogDeviceError as error:
+        return [f"maintenances are not known: {error}"]
 
 
 # stop

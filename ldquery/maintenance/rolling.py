@@ -75,7 +75,8 @@ class Pace:
         told = (what, *reasons)
         if told != self._told or now - self._told_at > _TOLD_AGAIN:
             self._told, self._told_at = told, now
-            self._say(f"{what}: {'; '.join(reasons) or 'looks again'}")
+            for reason in reasons:
+                self._say(f"{what}: {reason}")
         await asyncio.sleep(max(self._pause, _SHARE_OF_TIME * (now - self._began)) if self._pause else 0)
 
 

@@ -39,6 +39,7 @@ class TableSource(enum.Enum):
     STORAGE_NODES = "every node with the role storage"
     NAMESPACES = "ldquery, which reads the states of all namespaces of the log tree"
     INDEX_LOGS = "ldquery, which reads the manifests of all index logs of the log tree"
+    MAINTENANCES = "ldquery, which reads the log of maintenances"
     SUMMARY = "ldquery, which puts together what all nodes say"
     COMPARISON = "ldquery, which compares what all nodes with the role storage have"
 

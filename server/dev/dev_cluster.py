@@ -31,6 +31,7 @@ from server.cluster_file import read_cluster_file
 from server.dev import layout
 from server.dev.identities import OPERATOR_ONLY, SECURITY, is_secure, make_identities
 from server.dev.node_logs import show_logs
+from server.dev.node_restarts import restart_in_turn
 from server.dev.readiness import wait_until_acquainted, wait_until_writable
 from server.dev.supervisor import CommandError, Supervisor, ask, write_cluster_file
 from server.node_settings import NodeSettings
@@ -213,6 +214,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how many lines of each node to begin with (default: 10)",
     )
+    rolling = commands.add_parser(
+        "rolling-restart",
+        help="restart nodes one after the other, each when it is safe; run again it goes on, as ldctl rolling-restart",
+    )
+    complete_words(
+        rolling.add_argument("nodes", type=_node, nargs="*", metavar="NODE", help="like N0, or 0 (default: all nodes)"),
+        Words.NODES,
+    )
+    _directory(rolling)
+    rolling.add_argument("--abandon", action="store_true", help="end the one that is under way")
     status = commands.add_parser(
         "status", help="the nodes, their processes and what is wrong; exit status as of ldctl status"
     )
@@ -233,6 +244,8 @@ def main(argv: list[str] | None = None) -> int:
             return asyncio.run(_up(arguments))
         if arguments.command == "status":
             return _status(directory, as_json=arguments.json)
+        if arguments.command == "rolling-restart":
+            return asyncio.run(restart_in_turn(directory, arguments.nodes, abandon=arguments.abandon))
         if arguments.command == "logs":
             show_logs(directory, arguments.nodes, count=arguments.lines, follow=arguments.follow)
         elif arguments.command == "add":

@@ -56,6 +56,7 @@ class _Offline(LDQuery):
             TableSource.COMPARISON,
             TableSource.NAMESPACES,
             TableSource.INDEX_LOGS,
+            TableSource.MAINTENANCES,
         ):
             return []
         if table.source is TableSource.CLUSTER_FILE:

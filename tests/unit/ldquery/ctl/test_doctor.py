@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from client.maintenance import commands as maintenance
+from client.maintenance.state import MaintenancesState
+from client.replica.commands import StateVersion
 from ldquery.ctl.doctor import DoctorFinding, NodeAnswers, NodeClock, examine
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import NodeId
-from logdevice_py.core.units import SECOND
+from logdevice_py.core.ids import NodeId, ShardId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.units import SECOND, Timestamp
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 
 BOTH = ["sequencer", "storage"]
@@ -151,3 +155,23 @@ def test_clear_text_between_machines(host: str, tls: str, told: int) -> None:
     nodes = {node: dataclasses.replace(member, host=host) for node, member in config.nodes.items()}
     config = dataclasses.replace(config, nodes=nodes, settings={**config.settings, "security": {"tls": tls}})
     assert sum("tls is off" in each.what for each in found(config)) == told
+
+
+def test_maintenances_that_lasted_too_long_and_restarts_that_nobody_goes_on_with() -> None:
+    def kept(*commands: maintenance.MaintenanceCommand) -> MaintenancesState:
+        state = MaintenancesState()
+        for at, command in enumerate(commands, 1):
+            state.apply(maintenance.encode(command), StateVersion(Lsn(at), 0), Timestamp(SECOND))
+        return state
+
+    away = maintenance.ApplyMaintenance(maintenance.MaintenanceKind.AWAY, [NodeId(1)], [], 100 * SECOND, "ann", "")
+    drain = maintenance.ApplyMaintenance(maintenance.MaintenanceKind.DRAIN, [], [ShardId(512)], 0, "ann", "")
+    begin = maintenance.BeginRestart([NodeId(3)], "bob", "")
+    answers = NodeAnswers(maintenances=kept(away, drain, begin), asked_at=101 * SECOND)
+    assert found(answers=answers) == []
+    answers.asked_at += 1
+    finding = only(found(answers=answers), "its time is over, and it is waiting")
+    assert (finding.severity, finding.about) == ("warn", "maintenance 1 of N1")
+    answers.asked_at = 2 * 86_400 * SECOND
+    assert only(found(answers=answers), "waiting for more than a day").about == "maintenance 2 of N2:S0"
+    assert only(found(answers=answers), "under way for more than a day, with 1 nodes left").severity == "warn"

@@ -24,6 +24,7 @@ def test_a_table_says_what_it_and_its_columns_are(name: str) -> None:
         TableSource.ANY_NODE,
         TableSource.NAMESPACES,
         TableSource.INDEX_LOGS,
+        TableSource.MAINTENANCES,
         TableSource.SUMMARY,
         TableSource.COMPARISON,
     )
