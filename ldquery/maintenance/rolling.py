@@ -7,7 +7,6 @@ should be; it says what it waits for.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -55,6 +54,11 @@ class Restarting:
     pause: float = PAUSE
 
 
+def _now() -> float:
+    """Of the loop's clock, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
 class Pace:
     """Says what is waited for, when that changes and now and then, and pauses between looks."""
 
@@ -63,15 +67,15 @@ class Pace:
         self._pause = pause
         self._told: tuple[str, ...] = ()
         self._told_at = 0.0
-        self._began = time.monotonic()
+        self._began = 0.0
 
     def look(self) -> None:
         """A look begins."""
-        self._began = time.monotonic()
+        self._began = _now()
 
     async def wait(self, what: str, reasons: Sequence[str]) -> None:
         """Pause until the next look."""
-        now = time.monotonic()
+        now = _now()
         told = (what, *reasons)
         if told != self._told or now - self._told_at > _TOLD_AGAIN:
             self._told, self._told_at = told, now
@@ -108,7 +112,7 @@ async def until_granted(
             if not error.retriable:
                 raise
             reasons = [str(error)]
-        if ends is not None and asyncio.get_running_loop().time() > ends:
+        if ends is not None and _now() > ends:
             return None
         await pace.wait(f"{each.names if each else f'maintenance {number}'} has to wait", reasons)
 
@@ -233,7 +237,7 @@ class RollingRestarter:
 
     async def _until_well(self, node: NodeId, ended: int, generations: dict[ShardId, Generation]) -> None:
         """The node runs again and has all that it had, and the others are well, too."""
-        ends = time.monotonic() + self._how.away
+        ends = _now() + self._how.away
         while True:
             found = await self._look()
             reasons = [*_unwell(self._config, found), *_silent(self._config, found)]
@@ -247,7 +251,7 @@ class RollingRestarter:
                     )
             if not reasons:
                 return
-            if time.monotonic() > ends:
+            if _now() > ends:
                 text = f"N{node} is not back and well after {self._how.away:g} s: {'; '.join(reasons)}"
                 raise RestartStopped(text)
             await self._pace.wait(f"N{node} is not back and well yet", reasons)

@@ -143,6 +143,8 @@ class SimCluster:
         log_tree: bool = False,
         attributes: Mapping[str, str | int | bool] | None = None,
         permissions: bool = False,
+        rebuilding: bool = False,
+        maintenances: bool = False,
         seed: int = 0,
         faults: str | Collection[str] = (),
         fault_interval: float = 0.7,
@@ -160,6 +162,8 @@ class SimCluster:
             log_tree: logs can be made at run time.
             attributes: further ones of all logs, as in a cluster file.
             permissions: clients may do what the attribute `permit` grants to the principal that they prove to be, and nothing else.
+            rebuilding: what lost or drained shards held is stored again.
+            maintenances: a log of maintenances is kept; any share of the cluster may be away, if it is safe.
             seed: of everything that is left to chance.
             faults: kinds of `server.simulation.faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
                 with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
@@ -191,6 +195,8 @@ class SimCluster:
                 log_tree,
                 attributes or {},
                 permissions,
+                rebuilding,
+                maintenances,
             )
         )
         self._regions = regions
@@ -493,6 +499,8 @@ def _cluster_file(
     log_tree: bool,
     attributes: Mapping[str, str | int | bool],
     permissions: bool,
+    rebuilding: bool,
+    maintenances: bool,
 ) -> str:
     lines = [
         'name = "simulation"',
@@ -513,6 +521,10 @@ def _cluster_file(
         lines += ["[settings.log_tree]", "enabled = true", "snapshot_commands = 10"]
     if permissions:
         lines += ["[settings.security]", 'tls = "require"', "permissions = true"]
+    if rebuilding:
+        lines += ["[settings.rebuilding]", "enabled = true"]
+    if maintenances:
+        lines += ["[settings.maintenance]", "enabled = true", "away_percent_max = 100"]
     for node in range(nodes):
         lines += [
             f"[nodes.N{node}]",

@@ -71,7 +71,8 @@ async def test_each_node_goes_alone_and_in_order() -> None:
 @pytest.mark.parametrize("after", ["RestartNode", "ApplyMaintenance", "GrantMaintenance", "NodeRestarted", "restart"])
 async def test_killed_at_any_step_and_run_again_it_goes_on(after: str) -> None:
     restarts = Restarts()
-    propose, killed = restarts.log.propose, []
+    propose = restarts.log.propose
+    killed: list[bool] = []
 
     async def dying(command: Any) -> int:
         made = await propose(command)
@@ -210,7 +211,7 @@ async def test_only_the_process_that_took_it_last_goes_on() -> None:
 
 async def test_a_maintenance_that_was_cancelled_meanwhile_stops_it() -> None:
     restarts = Restarts()
-    looks = []
+    looks: list[bool] = []
 
     async def cancel() -> None:
         await restarts.log.propose(EndMaintenance(3, EndCause.CANCELLED))
