@@ -105,11 +105,13 @@ def test_in_a_region_without_copies_any_is_asked_first(begin: int) -> None:
 
 
 @pytest.mark.parametrize("begin", range(9))
-@pytest.mark.parametrize("shape", ["LLRLRRRRR"])
-def test_after_two_local_shards_comes_a_remote_one_then_the_last_local_one(begin: int, shape: str) -> None:
+@pytest.mark.parametrize(
+    ("places", "shape"), [(NINE, "LLRLRRRRR"), (["r1....a", *["r2....b"] * 5, *["r3....a"] * 3], "LLRLLRLRR")]
+)
+def test_after_two_local_shards_comes_a_remote_one(begin: int, places: list[str], shape: str) -> None:
     rotated = [(begin + node) % 9 for node in range(9)]
-    found = order("region-aware", NINE, "r2....x", of=rotated)
-    assert "".join("L" if 3 <= node < 6 else "R" for node in found) == shape
+    found = order("region-aware", places, "r2....x", of=rotated)
+    assert "".join("L" if places[node].startswith("r2") else "R" for node in found) == shape
 
 
 @pytest.mark.parametrize("begin", range(9))
