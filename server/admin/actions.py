@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.client import Client
 from client.log_tree.commands import LOGS_PER_GROUP_MAX
+from client.maintenance.commands import FOR_US_MAX, NUMBER_MAX
 from logdevice_py.core.ids import LOG_ID_MAX, LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import SECOND
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.http.openapi import Parameter, invalid, unknown_parameter
 from sequencer.node import SequencerNode
-from server.admin import log_tree_actions
+from server.admin import log_tree_actions, maintenance_actions
 
 if TYPE_CHECKING:
     from server.node_view import AdminView
@@ -185,6 +187,23 @@ ACTIONS: Final[dict[str, AdminAction]] = {
             "Remove a group of the log tree with all its logs, or a directory that is empty. Answered when no append is acknowledged any more that begins later.",
             (_PATH,),
             log_tree_actions.remove_logs,
+        ),
+        AdminAction(
+            "apply_maintenance",
+            "Ask for a maintenance. It waits until ldctl maintenance manage, or whoever else waits, finds it safe.",
+            (
+                Parameter("who", "string", "Nodes like N3, or shards like N3:S0, with commas between them."),
+                Parameter("kind", "string", "may disappear, or drain."),
+                Parameter("seconds", "integer", "For how long; 0: as long as it takes.", 0, FOR_US_MAX // SECOND),
+                Parameter("reason", "string", "For others to read."),
+            ),
+            maintenance_actions.apply_maintenance,
+        ),
+        AdminAction(
+            "cancel_maintenance",
+            "End a maintenance; drained shards are used again when somebody sees to it.",
+            (Parameter("number", "integer", "Its number.", 1, NUMBER_MAX),),
+            maintenance_actions.cancel_maintenance,
         ),
         AdminAction(
             "set",

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
+from client.node_tables import NodeAsker
 from ldquery.ctl.main import parser, run
 from ldquery.session import LDQuery
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import program_token
 from server.dev.local_cluster import LocalCluster
 
 
@@ -48,6 +53,20 @@ async def test_a_node_goes_when_it_is_safe_and_everybody_sees_it(capsys: pytest.
         await types("maintenance", "cancel", "1", "3")
         assert await types("maintenance", "list") == []
 
+        asker = NodeAsker(
+            load_cluster(Path(cluster.config_file).read_text()), program_token(Path(cluster.config_file), None)
+        )
+        given = {"who": "N0, N2:S0", "kind": "may disappear", "seconds": 60, "reason": "by hand"}
+        try:
+            made = await asker.act(NodeId(1), "apply_maintenance", given, 30)
+            assert made == {"number": 4, "phase": "waiting"}
+            over = await asker.act(NodeId(2), "cancel_maintenance", {"number": 4}, 30)
+            assert over == {"number": 4, "phase": "over"}
+            with pytest.raises(LogDeviceError, match="may disappear or drain"):
+                await asker.act(NodeId(1), "apply_maintenance", {**given, "kind": "go"}, 30)
+        finally:
+            await asker.close()
+
         def table() -> list[tuple[Any, ...]]:
             with LDQuery(cluster.config_file) as query:
                 return query.query("SELECT number, who, kind, phase, cause FROM maintenances").rows
@@ -56,4 +75,5 @@ async def test_a_node_goes_when_it_is_safe_and_everybody_sees_it(capsys: pytest.
             (2, "N2", "may disappear", "over", "cancelled"),
             (1, "N1", "may disappear", "over", "cancelled"),
             (3, "N2", "drain", "over", "cancelled"),
+            (4, "N0, N2:S0", "may disappear", "over", "cancelled"),
         ]

@@ -215,6 +215,13 @@ class TestMarker:
 
 
 class TestSpaceGuard:
+    def test_room_for_others_copies_is_what_is_left_above_their_limit(self) -> None:
+        guard = SpaceGuard(free_min=1_000, free_min_percent=50, resume_percent=120, rebuilding_percent=200)
+        guard.update(5_000, 10_000)
+        assert guard.spare == 3_000
+        guard.update(1_500, 10_000)
+        assert guard.spare == 0
+
     def test_it_refuses_below_the_limit_and_comes_back_above_a_higher_one(self) -> None:
         guard = SpaceGuard(free_min=1_000, free_min_percent=50, resume_percent=120)
         free = (1_001, 999, 1_001, 1_199, 1_200, 1_001)
