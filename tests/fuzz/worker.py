@@ -27,6 +27,7 @@ _STATES = {
     "namespace": ("streams", "client.log_tree.commands", "client.replica"),
     "subscriptions": ("streams.subscriptions", "streams.fields", "client.replica"),
     "manifest": ("indexlog.manifest", "indexlog.records", "client.replica"),
+    "maintenances": ("client.maintenance", "client.replica"),
 }
 _INSTRUMENTED = {
     "frames": ("logdevice_py.protocol", "logdevice_py.core"),
