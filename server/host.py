@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,11 @@ from typing import Any
 from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.security import TLS_OFF
+from logdevice_py.config.security import TLS_OFF, SecuritySettings
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.placement.cluster_placement import check_policy
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
@@ -37,6 +37,8 @@ from logdevice_py.shell.introduction import CheckToken, Identity, no_tokens
 from logdevice_py.shell.proof import Principals
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
+from server.audit.audit_file import AuditFile
+from server.audit.audit_log import WriteAuditLine
 from server.cluster_file import ClusterFile, read_cluster_file
 from server.copy_review import CopyReview
 from server.event_log.notices import EventLogNotice
@@ -71,6 +73,8 @@ NOTE_TIMEOUT = 2.0
 """Seconds for which a node that stops waits for the epoch store."""
 DRAIN_TIMEOUT = 5.0
 """Seconds that appends under way get to finish when the node stops in order."""
+_AUDIT_TIMEOUT = 5.0
+"""Seconds for which what an operator asks for waits until it is in the audit log."""
 DRAIN_LOOK = 0.005
 """Seconds between two looks at what a node that stops has under way."""
 QUIET_LOOKS = 10
@@ -108,6 +112,7 @@ class NodeHost:
         self._leaving = False
         self._sock: socket.socket | None = None
         self._admin: AdminApi | None = None
+        self._audit_file: AuditFile | None = None
         self._diagnostics = Diagnostics(log)
         self.copy_review = CopyReview(self)
         """Which of its logs are short of copies."""
@@ -226,6 +231,7 @@ class NodeHost:
                 Notice: self._say,
                 LogNotice: self._say_of_logs,
                 EventLogNotice: self._say_of_event_log,
+                WriteAuditLine: self._run_audit,
             },
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
@@ -251,6 +257,9 @@ class NodeHost:
             tls=tls,
             check_token=check_token,
         )
+        principals.origin = self.transport.origin
+        if security.audit_file:
+            self._audit_file = self._open_audit_file(security)
         self.driver.attach(self.transport)
         await self.transport.listen_on(self._sock)
         self._sock = None
@@ -331,6 +340,60 @@ class NodeHost:
     def _complete(self, done: list[Completion]) -> None:
         self.driver.complete(partial(self.node.on_done, done))
 
+    # Audit log
+
+    def _open_audit_file(self, security: SecuritySettings) -> AuditFile:
+        path = self.path.parent / security.audit_file.replace("{node}", f"N{self.node_id}")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogDeviceError(Status.INVALID_CONFIG, f"audit_file {path}: {error.strerror}") from None
+        return AuditFile(
+            path, security.audit_file_bytes, security.audit_files, self._on_audit_written, self._on_audit_failure
+        )
+
+    def _run_audit(self, effects: list[WriteAuditLine]) -> None:
+        assert self._audit_file is not None
+        self._audit_file.run(effects)
+
+    def _on_audit_written(self, tokens: list[int], ok: bool) -> None:
+        audit = self.node.audit
+        assert audit is not None
+        self.driver.event(lambda now: audit.on_written(tokens, ok, now))
+
+    def _on_audit_failure(self, lines: int, why: str) -> None:
+        if self.node.audit is not None:
+            self.node.audit.metrics.failures += lines
+        self._diagnostics.warn("audit log", f"the audit log lacks {lines} lines: {why}", monotonic_us())
+
+    async def note_action(self, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
+        """Write into the audit log what is asked of the admin API, or what became of it; on disk when it returns.
+
+        Raises:
+            LogDeviceError: AGAIN: it cannot be written.
+        """
+        audit = self.node.audit
+        if audit is None:
+            return
+        written: asyncio.Future[bool] = self._loop.create_future()
+
+        def done(ok: bool, now: Micros) -> None:
+            if not written.done():
+                written.set_result(ok)
+
+        self.driver.event(lambda now: audit.administered(origin, what, given, outcome, done))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_AUDIT_TIMEOUT):
+                if await written:
+                    return
+        raise LogDeviceError(Status.AGAIN, "the audit log cannot be written")
+
+    def note_refusal(self, origin: str, what: str) -> None:
+        """Write into the audit log that somebody without the token asked for something."""
+        audit = self.node.audit if self.is_open else None
+        if audit is not None:
+            self.driver.event(lambda now: audit.request_refused(origin, what, now))
+
     # Epoch store
 
     def _run_epoch_store(self, effects: list[EpochStoreRequest]) -> None:
@@ -404,6 +467,8 @@ class NodeHost:
             measured = each.view.measure()
             if measured is not None:
                 found.append(MetricSource("rocksdb", measured, shard & 0xFF))
+        if node.audit is not None:
+            found.append(MetricSource("audit", node.audit.metrics))
         if self._epoch_store is not None:
             found.append(MetricSource("epoch store", self._epoch_store.metrics))
         if self._admin is not None:
@@ -482,6 +547,9 @@ class NodeHost:
         if self._admin is not None:
             await self._admin.close()
             self._admin = None
+        if self._audit_file is not None:
+            await self._audit_file.close()
+            self._audit_file = None
         if self._sock is not None:
             self._sock.close()
         for shard, service in self.shards.items():

@@ -5,7 +5,7 @@ It knows no protocol rule. Which role a message is for follows from its type alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -15,7 +15,7 @@ from client.session import ClientSession
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import counter
-from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
+from logdevice_py.core.ids import USER_LOG_ID_MAX, InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
@@ -31,6 +31,7 @@ from logdevice_py.shell.proof import Principals
 from sequencer.context import WallClock
 from sequencer.node import SequencerNode
 from sequencer.recovery.node_recoveries import NodeRecoveries
+from server.audit.audit_log import AuditLog
 from server.event_log.node_event_log import NodeRebuilding
 from server.log_tree.node_log_tree import NodeLogTree
 from server.node_settings import NodeSettings
@@ -191,6 +192,10 @@ class Node:
         self._sessions = [follower.session for follower in self._followers]
         """That read and append as clients do; ids of requests and streams are those of the process, so each knows its own answers."""
         self._clients: set[PeerId] = set()
+        self.audit: AuditLog | None = None
+        """None: the node keeps no audit log."""
+        if settings.security.audit_file:
+            self.audit = AuditLog(node, settings.security, outbox, timers, self._principals, wall)
         self._checks_permissions = settings.security.permissions
         self._stream_owners = StreamOwners()
         self._unchecked = frozenset[type[Any]]() if self._checks_permissions else FROM_CLIENTS
@@ -204,7 +209,33 @@ class Node:
             parts.append(self.sequencer.routes)
         if self.storage is not None:
             parts.append(self.storage.make_routes())
-        return merge(*parts)
+        routes = merge(*parts)
+        return routes if self.audit is None else {**routes, **self._audited(self.audit, routes)}
+
+    def _audited(self, audit: AuditLog, routes: Mapping[type[Any], Handler]) -> dict[type[Any], Handler]:
+        """Handlers of what is written into the audit log when it is allowed, which write it first."""
+
+        def on_trim(peer: PeerId, message: m.Trim, now: Micros) -> None:
+            if peer >= 0:
+                routes[m.Trim](peer, message, now)
+                return
+
+            def done(ok: bool, now: Micros) -> None:
+                if ok:
+                    routes[m.Trim](peer, message, now)
+                elif self.storage is not None:
+                    self.storage.refuse(peer, message, Status.AGAIN)
+
+            if not audit.allowed(peer, message, self.config, done, now):
+                done(False, now)
+
+        def on_append(peer: PeerId, message: Any, now: Micros) -> None:
+            if message.log > USER_LOG_ID_MAX and peer < 0:
+                audit.allowed(peer, message, self.config, None, now)
+            routes[type(message)](peer, message, now)
+
+        audited: dict[type[Any], Handler] = {m.Trim: on_trim, m.Append: on_append, m.GuardedAppend: on_append}
+        return {kind: handler for kind, handler in audited.items() if kind in routes}
 
     def start(self, now: Micros) -> None:
         """Begin to gossip and to work."""
@@ -218,14 +249,15 @@ class Node:
         """Hand a message to the role that it is for."""
         kind = type(message)
         route = self._routes.get(kind)
-        if route is None or (peer < 0 and kind not in self._unchecked and not self._admits(peer, message)):
+        if route is None or (peer < 0 and kind not in self._unchecked and not self._admits(peer, message, now)):
             self.metrics.misdirected += 1
             return
         route(peer, message, now)
 
-    def _admits(self, peer: PeerId, message: Any) -> bool:
+    def _admits(self, peer: PeerId, message: Any, now: Micros) -> bool:
         """Whether a client may send a message. A refusal is answered before any work is done."""
         if type(message) not in FROM_CLIENTS:
+            self._note_refusal(peer, message, Status.ACCESS, now)
             return False
         status = self._refusal(peer, message)
         if status is Status.OK and not self._is_stream_owner(peer, message):
@@ -235,12 +267,17 @@ class Node:
         if status is Status.OK:
             return True
         self.metrics.access_refused += status is Status.ACCESS
+        self._note_refusal(peer, message, status, now)
         if isinstance(message, m.Append | m.GuardedAppend | m.GetSeqState):
             if self.sequencer is not None:
                 self.sequencer.refuse(peer, message, status)
         elif self.storage is not None:
             self.storage.refuse(peer, message, status)
         return False
+
+    def _note_refusal(self, peer: PeerId, message: Any, status: Status, now: Micros) -> None:
+        if self.audit is not None:
+            self.audit.refused(peer, message, status, self.config, now)
 
     def _refusal(self, peer: PeerId, message: Any) -> Status:
         return refusal(self._principals.of(peer), message, self.config) if self._checks_permissions else Status.OK

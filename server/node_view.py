@@ -72,6 +72,12 @@ class AdminView(NodeView, Protocol):
     def metric_sources(self) -> list[MetricSource]:
         """Everything that counts."""
 
+    async def note_action(self, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
+        """Write into the audit log what is asked for, or what became of it."""
+
+    def note_refusal(self, origin: str, what: str) -> None:
+        """Write into the audit log that somebody without the token asked for something."""
+
     async def drain(self) -> bool:
         """Sequence nothing any more."""
 

@@ -53,6 +53,25 @@ class SecuritySettings:
         doc="File of the public keys (PEM, Ed25519) of those who sign tokens of clients. Empty: no token is believed.",
     )
 
+    audit_file: str = setting(
+        "",
+        unit="text",
+        doc="File to which a node appends who did what, {node} in it as in certificate_file; a relative path begins beside the cluster file. Empty: it keeps none.",
+    )
+    audit_lines_per_s: int = setting(
+        10,
+        unit="lines/s",
+        lo=1,
+        hi=100_000,
+        doc="Refusals of one principal that are written into the audit log, on average; more are counted.",
+    )
+    audit_file_bytes: int = setting(
+        64 << 20, unit="bytes", lo=4096, hi=1 << 40, doc="Size at which the audit log goes on in another file."
+    )
+    audit_files: int = setting(
+        8, unit="files", lo=1, hi=10_000, doc="Files of the audit log that are kept, the current one included."
+    )
+
     @property
     def proves_nodes(self) -> bool:
         """Whoever says that he is a node has to prove it."""
@@ -73,6 +92,11 @@ def parse_security(sections: Mapping[str, Mapping[str, Any]]) -> SecuritySetting
     if settings.tls not in _MODES:
         raise LogDeviceError(
             Status.INVALID_CONFIG, f"{where} tls: found {settings.tls!r}{suggestion(settings.tls, list(_MODES))}"
+        )
+    if settings.audit_file and "{node}" not in settings.audit_file:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG,
+            f'{where} audit_file: found {settings.audit_file!r}, each node has a file of its own: write {{node}} into it, like "audit/{{node}}.jsonl"',
         )
     if settings.permissions and settings.tls == TLS_OFF:
         raise LogDeviceError(

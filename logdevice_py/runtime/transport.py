@@ -690,6 +690,12 @@ class Transport:
         """Connected clients."""
         return list(self._clients)
 
+    def origin(self, peer: PeerId) -> str:
+        """The address that a client comes from; empty: it is gone."""
+        connection = self._clients.get(peer)
+        address = None if connection is None else connection.state().address
+        return f"{address[0]}:{address[1]}" if address else ""
+
     def connections(self) -> Iterator[ConnectionState]:
         """Every connection that is open at the first look, each as it stands when its turn comes."""
         for connection in list(self._connections):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,14 +32,20 @@ class PeerProof:
 NO_PROOF: Final = PeerProof()
 
 
+def _nowhere(peer: PeerId) -> str:
+    return ""
+
+
 class Principals:
     """Who the connected clients of a process are, and whom nodes take this process for."""
 
-    __slots__ = ("_by_peer", "own")
+    __slots__ = ("_by_peer", "origin", "own")
 
     def __init__(self) -> None:
         self.own = ""
         """As the node says that answered last; empty: none did, or it is too old to say."""
+        self.origin: Callable[[PeerId], str] = _nowhere
+        """Tells the address that a client comes from; empty: it is not known, or gone."""
         self._by_peer: dict[PeerId, Principal] = {}
 
     def of(self, peer: PeerId) -> Principal:

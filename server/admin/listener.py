@@ -26,6 +26,7 @@ from server.admin.answers import TableAnswer
 from server.admin.metrics import AdminMetrics
 from server.admin.openapi import describe
 from server.admin.tables import NodeTables
+from server.audit.audit_log import ALLOWED
 from server.console.console import STREAMS, NodeConsole
 from server.process_metrics import ProcessMetrics
 
@@ -73,7 +74,15 @@ class AdminListener:
         self._tables = NodeTables(host)
         self._console = NodeConsole(host.path, host.node_id, token)
         self._http = HttpListener(
-            self, settings, endpoint, token, self.metrics, log, open_pages=self._console.pages, streams=STREAMS
+            self,
+            settings,
+            endpoint,
+            token,
+            self.metrics,
+            log,
+            open_pages=self._console.pages,
+            streams=STREAMS,
+            on_refused=self._note_refusal,
         )
         self._sampling: asyncio.Task[None] | None = None
         self._pages: dict[str, Handler] = {
@@ -210,7 +219,21 @@ class AdminListener:
         self._must_serve()
         self.metrics.actions += 1
         log.warning("an operator asked for %s %s", name, parameters)
-        return answer(await action.run(self._host, parameters))
+        host, origin = self._host, request.remote or ""
+        await host.note_action(origin, name, parameters, ALLOWED)
+        outcome = Status.ABORTED
+        try:
+            done = await action.run(host, parameters)
+            outcome = Status.OK
+        except LogDeviceError as error:
+            outcome = error.status
+            raise
+        finally:
+            await host.note_action(origin, name, parameters, outcome.name)
+        return answer(done)
+
+    def _note_refusal(self, request: web.BaseRequest) -> None:
+        self._host.note_refusal(request.remote or "", request.path[:200])
 
     def _must_serve(self) -> None:
         if not self._host.is_open:

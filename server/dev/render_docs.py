@@ -49,6 +49,7 @@ from server.admin.actions import ACTIONS
 from server.admin.log_metrics import LogMetrics
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
+from server.audit.audit_log import AuditMetrics
 from server.copy_review import CopyReviewMetrics
 from server.live_sections import LIVE, LiveSection
 from server.node import NodeMetrics
@@ -76,6 +77,7 @@ METRICS: dict[str, type[Any]] = {
     "replica": ReplicaMetrics,
     "membership": MembershipMetrics,
     "node": NodeMetrics,
+    "audit": AuditMetrics,
     "transport": TransportMetrics,
     "admin": AdminMetrics,
     "process": ProcessMetrics,

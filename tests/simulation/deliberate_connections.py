@@ -12,6 +12,7 @@ from logdevice_py.protocol.messages import Hello
 from logdevice_py.shell.admission import Admission
 from logdevice_py.shell.introduction import Introduction
 from logdevice_py.simulation.transport import SimTransport
+from server.audit.audit_log import AuditLog
 from server.node import Node
 from tests.simulation.deliberate_fault import deliberate
 
@@ -53,3 +54,14 @@ def nodes_believed(original: Change) -> Change:
 @deliberate("read streams go on when the permission is gone", (Node, "_end_refused_streams"))
 def refused_streams_go_on(original: Change) -> Change:
     return lambda self: None
+
+
+@deliberate("trims are done before their lines are in the audit log", (AuditLog, "allowed"))
+def trims_before_their_lines(original: Change) -> Change:
+    def allowed(self: AuditLog, peer: PeerId, message: Any, config: Any, done: Any, now: Any) -> bool:
+        written = bool(original(self, peer, message, config, None, now))
+        if written and done is not None:
+            done(True, now)
+        return written
+
+    return allowed

@@ -39,6 +39,8 @@ _RECYCLING = f"{_EXTENT_STORE}::TestSpace::test_extents_that_nothing_refers_to_a
 _EXTENT_CRASHES = f"{_SHARD}/log_store/test_extent_crashes.py"
 _NEAR: Final = "readers of the swarm stand nowhere in particular and do not hedge"
 _HEDGING = "tests/unit/client/read/test_hedging.py"
+_AUDIT: Final = "nodes of the swarm keep no audit log"
+_AUDITED = "tests/unit/server/audit/test_audit_log.py"
 _QUOTAS: Final = "the swarm sets no quotas; tests/simulation/test_quotas.py does"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
@@ -64,6 +66,11 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "read_shard_let_back": (
         _NEAR,
         f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
+    ),
+    "audit_log_behind": (_AUDIT, f"{_AUDITED}::TestTrims::test_too_many_that_wait_are_refused"),
+    "audit_lines_left_out": (
+        _AUDIT,
+        f"{_AUDITED}::TestRefusals::test_a_flood_is_counted_and_others_are_still_written",
     ),
     "append_throttled": (
         _QUOTAS,

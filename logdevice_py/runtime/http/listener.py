@@ -99,6 +99,7 @@ class HttpListener:
         line_max: int = _LINE_MAX,
         open_pages: Mapping[str, Handler] | None = None,
         streams: frozenset[str] = frozenset(),
+        on_refused: Callable[[web.BaseRequest], None] | None = None,
     ) -> None:
         """
         Args:
@@ -112,6 +113,7 @@ class HttpListener:
             open_pages: pages without data, by path: anybody who reaches the service gets them. One of them may be `/`.
             streams: paths whose answers go on for as long as somebody reads them: they have no time limit and are counted apart,
                 at most `streams_max` of the settings.
+            on_refused: is told of requests without the token that need it.
         """
         self.places = ConnectionPlaces(settings)
         self.metrics = metrics
@@ -132,6 +134,7 @@ class HttpListener:
         }
         self._open_paths = frozenset({TRY_PAGE, _ROOT, *(open_pages or ())})
         self._stream_paths = streams
+        self._on_refused = on_refused
         self._runner: web.ServerRunner | None = None
 
     async def listen_on(self, sock: socket.socket) -> None:
@@ -222,6 +225,8 @@ class HttpListener:
             refused = self._refuse_stranger(request)
             if refused is not None:
                 self.metrics.requests_unauthorized += 1
+                if self._on_refused is not None:
+                    self._on_refused(request)
                 return refused
         streams = path in self._stream_paths
         if streams and self.metrics.streams_open > self._streams_max():
