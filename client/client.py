@@ -29,6 +29,7 @@ from client.arguments import (
 from client.buffered_writer import BufferedWriter
 from client.cluster_file import CLUSTER_VARIABLE, cluster_file, default_cluster_file
 from client.connectivity import Connectivity
+from client.encryption import EncryptionKeys
 from client.guard_arguments import batch_keys, guard_argument, guards_argument, number_argument, transaction_key
 from client.guards import AppendGuard, Position
 from client.identity import ClientIdentity
@@ -682,11 +683,14 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
     ) -> Receipt:
         return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced, guard)
 
-    def buffered_writer(self, *, progress: bool = False, **options: Any) -> BufferedWriter:
+    def buffered_writer(
+        self, *, progress: bool = False, encryption: EncryptionKeys | None = None, **options: Any
+    ) -> BufferedWriter:
         """A writer of batches: the fast way to append, without duplicates and in order.
 
         Args:
             progress: show how much is acknowledged, until the writer is closed; needs tqdm.
+            encryption: records are encrypted, by the key that these are written with; keys of records are not. Readers need the same keys.
             options: those of `WriterSettings`, as in the cluster file: ``compression="zstd"``, ``time_trigger="10ms"`` (or `time_trigger_us`),
                 ``size_trigger="64KiB"``, ``memory="64MiB"``, ``timeout="2min"``.
 
@@ -697,7 +701,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         progress = flag_argument("progress", progress)
         chosen = writer_options(self._writer_section, options)
         self.future().cancel()
-        streams = self.session.writer(chosen, self._finder)
+        sealer = None if encryption is None else encryption.writing()
+        streams = self.session.writer(chosen, self._finder, sealer)
         if progress:
             self._progress[streams] = Progress("written", partial(_written, streams))
         return BufferedWriter(self, streams)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
+from client.encryption import EncryptionKeys, environment_keys
 from client.progress import Advance, Progress, shown_bytes
 from client.range_end import RangeEnd
 from client.read.batch import RecordBatch
@@ -96,6 +97,7 @@ class Reader(ItemReader):
         hedged: bool | None = None,
         progress: bool = False,
         settings: ReadSettings | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> None:
         """
         Args:
@@ -110,6 +112,8 @@ class Reader(ItemReader):
             hedged: whether others are asked for what the shard that should send it does not send in time; None: as the log's attributes say.
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
+            encryption: keys of records that are encrypted; `read` fails with NOKEY at one whose key is not among them, and stays there. None: those in
+                the file that the environment variable ``LOGDEVICE_KEYS_FILE`` names, if it names one.
 
         Raises:
             LogDeviceError: INVALID_PARAM, NOTFOUND.
@@ -125,6 +129,7 @@ class Reader(ItemReader):
             if not client.may_be_made(log, error):
                 raise
             self.log, self._unknown = LogId(0), log
+        self._encryption = environment_keys() if encryption is None else encryption
         self._client = client
         self._single_copy = single_copy
         self._near = near
@@ -168,6 +173,8 @@ class Reader(ItemReader):
             on_ready=self._on_ready,
         )
         self._stream = self._reading.stream
+        if self._encryption is not None:
+            self._stream.open_with(self._encryption.open)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "reading" if self._opened else "not open"

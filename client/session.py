@@ -43,6 +43,7 @@ from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.principal import Permission
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
@@ -332,8 +333,10 @@ class ClientSession:
         )
         request.start(now)
 
-    def writer(self, settings: WriterSettings, finder: FrameFinder) -> WriteStreams:
-        """The streams of a further BufferedWriter."""
+    def writer(
+        self, settings: WriterSettings, finder: FrameFinder, sealer: Callable[[LogId], Seal] | None = None
+    ) -> WriteStreams:
+        """The streams of a further BufferedWriter. sealer: encrypts the batches of a log; None: they are not encrypted."""
         context = StreamContext(
             routes=self.routes,
             links=self.links,
@@ -346,7 +349,7 @@ class ClientSession:
             probe=self.appends.probe,
             settings=self.settings,
         )
-        writer = WriteStreams(context, settings, WriterMetrics())
+        writer = WriteStreams(context, settings, WriterMetrics(), sealer)
         self.writers.add(writer)
         return writer
 

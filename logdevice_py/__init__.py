@@ -9,6 +9,7 @@ from pathlib import Path as _Path
 if _typing.TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
+    from client.encryption import EncryptionKeys as EncryptionKeys
     from client.guards import START as START
     from client.guards import GuardError as GuardError
     from client.guards import Position as Position
@@ -49,6 +50,7 @@ _HOME = {
     "Client": "client.client",
     "CorruptRecord": "client.read.items",
     "DataLoss": "client.read.items",
+    "EncryptionKeys": "client.encryption",
     "Gap": "client.read.items",
     "GapKind": "client.read.items",
     "GuardError": "client.guards",
@@ -90,6 +92,7 @@ __all__ = [
     "Client",
     "CorruptRecord",
     "DataLoss",
+    "EncryptionKeys",
     "Flush",
     "Gap",
     "GapKind",

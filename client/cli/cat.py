@@ -15,6 +15,7 @@ from client.cli.reading import (
     READ_AT_ONCE,
     find_tails,
     first_of,
+    keys_of,
     nothing_to_print,
     printer_of,
     reading_options,
@@ -96,6 +97,7 @@ async def run(arguments: argparse.Namespace) -> int:
         if not arguments.start.anchor is arguments.until.anchor is Anchor.LSN:
             tails = [*await find_tails(client, logs, attendant, arguments.timeout)]
         readers, printer.names_logs = [], len(logs) > 1
+        keys = keys_of(arguments)
         nothing: list[str] = []
         for log, tail in zip(logs, tails, strict=True):
             start = await resolve(client, log, arguments.start, tail or LSN(0))
@@ -105,7 +107,7 @@ async def run(arguments: argparse.Namespace) -> int:
                 nothing.append(of_log + nothing_to_print(start, until, tail))
             elif tail is not None and until > tail:
                 say("ldcat", f"{of_log}the log ends at {tail} so far: waits for records up to {until}")
-            readers.append(client.reader(log, start, until))
+            readers.append(client.reader(log, start, until, encryption=keys))
         if len(nothing) == 1:
             say("ldcat", nothing[0])
         elif nothing:

@@ -12,6 +12,7 @@ from client.cli.program import Attendant, run_program, say
 from client.cli.reading import (
     READ_AT_ONCE,
     find_tails,
+    keys_of,
     nothing_to_print,
     printer_of,
     reading_options,
@@ -19,6 +20,7 @@ from client.cli.reading import (
     with_attendant,
 )
 from client.cli.record_lines import check_record_options
+from client.encryption import EncryptionKeys
 from client.merged_reader import MergedReader
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
@@ -57,7 +59,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-async def last_records(client: Client, log: LogId, tail: LSN, count: int) -> RecordBatch:
+async def last_records(
+    client: Client, log: LogId, tail: LSN, count: int, keys: EncryptionKeys | None = None
+) -> RecordBatch:
     """The last records up to the tail. Looks through the tail's epoch first, then from ever earlier ones on."""
     if not count or not tail.epoch:
         return RecordBatch(log)
@@ -66,7 +70,7 @@ async def last_records(client: Client, log: LogId, tail: LSN, count: int) -> Rec
     kept = RecordBatch(log)
     for start in starts:
         kept = RecordBatch(log)
-        async with client.reader(log, start, tail) as reader:
+        async with client.reader(log, start, tail, encryption=keys) as reader:
             while batch := await reader.read(READ_AT_ONCE):
                 kept = _last(kept, batch, count)
         if len(kept) >= count:
@@ -116,9 +120,13 @@ async def run(arguments: argparse.Namespace) -> int:
     async def work(client: Client, logs: list[LogId], attendant: Attendant) -> int:
         tails = await find_tails(client, logs, attendant, arguments.timeout)
         starts, printer.names_logs = [LSN(tail + 1) for tail in tails], len(logs) > 1
+        keys = keys_of(arguments)
         if arguments.start is None:
             for batch in last_of_all(
-                [await last_records(client, log, tail, arguments.lines) for log, tail in zip(logs, tails, strict=True)],
+                [
+                    await last_records(client, log, tail, arguments.lines, keys)
+                    for log, tail in zip(logs, tails, strict=True)
+                ],
                 arguments.lines,
             ):
                 printer.print_batch(batch)
@@ -129,7 +137,7 @@ async def run(arguments: argparse.Namespace) -> int:
             if not arguments.follow and all(start > tail for start, tail in zip(starts, tails, strict=True)):
                 say("ldtail", nothing_to_print(starts[0], tails[0], tails[0]))
         readers = [
-            client.reader(log, start, LSN_MAX if arguments.follow else tail)
+            client.reader(log, start, LSN_MAX if arguments.follow else tail, encryption=keys)
             for log, start, tail in zip(logs, starts, tails, strict=True)
         ]
         async with MergedReader(

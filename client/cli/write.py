@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from client.cli.input_lines import InputLines, standard_input
 from client.cli.line_writer import LineGuards, LineWriter, WriteAccount
-from client.cli.options import ProgramParser
+from client.cli.options import ProgramParser, complete_files
 from client.cli.positions import parse_guard_number, parse_record_position
 from client.cli.program import (
     EXIT_FAILED,
@@ -24,6 +24,7 @@ from client.cli.program import (
     say,
     standard_output,
 )
+from client.cli.reading import keys_of
 from client.cli.record_lines import check_record_options, parse_of, record_options
 from logdevice_py.core.status import LogDeviceError
 
@@ -73,7 +74,7 @@ async def run(arguments: argparse.Namespace) -> int:
         log = await attendant.attend(attendant.find(client.known_log(arguments.log, arguments.timeout)))
         descriptor = standard_input()
         options = {} if arguments.timeout is None else {"timeout_us": round(arguments.timeout * 1e6)}
-        writer = client.buffered_writer(compression=arguments.compression, **options)
+        writer = client.buffered_writer(compression=arguments.compression, encryption=keys_of(arguments), **options)
         lines = LineWriter(
             client,
             log,
@@ -170,6 +171,13 @@ def parser() -> argparse.ArgumentParser:
     record_options(options, raw="each line is a record", null="records end with")
     options.add_argument(
         "--compression", choices=("none", "lz4", "zstd"), default="none", help="of batches (default: none)"
+    )
+    complete_files(
+        options.add_argument(
+            "--keys",
+            metavar="FILE",
+            help="encrypt batches by the first key in the file: a name and 64 hexadecimal digits a line",
+        )
     )
     options.add_argument(
         "--synced",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from logdevice_py.core.batch import constituent_records
@@ -16,8 +17,10 @@ from logdevice_py.core.entry import (
     parse_header,
 )
 from logdevice_py.core.extensions import parse_extensions
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.record_keys import body_keys
-from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.sealed_batch import Open, decode_sealed
+from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 
 _METADATA: Final = int(EntryFlags.METADATA)
 _KEYED: Final = int(EntryFlags.KEYED)
@@ -55,8 +58,24 @@ def rank_of(image: bytes) -> tuple[int, int]:
     return (1 if flags & EntryFlags.WRITTEN_BY_RECOVERY else 0, int.from_bytes(image[4:8], "big"))
 
 
-def entry_records(header: EntryHeader, image: bytes) -> list[bytes | None]:
-    """The records of a verified entry: exactly as many as its header declares, None for each that cannot be read."""
+def no_keys(log: LogId, payload: bytes, records: int) -> bytes:
+    """What a reader without keys does with a sealed batch.
+
+    Raises:
+        LogDeviceError: NOKEY.
+        CorruptEntryError: it is none.
+    """
+    name, _, _ = decode_sealed(payload)
+    text = f"log {log} has records that are encrypted by key {name!r}: give the reader its keys (encryption=)"
+    raise LogDeviceError(Status.NOKEY, text)
+
+
+def entry_records(header: EntryHeader, image: bytes, open_sealed: Open = no_keys) -> list[bytes | None]:
+    """The records of a verified entry: exactly as many as its header declares, None for each that cannot be read.
+
+    Raises:
+        LogDeviceError: NOKEY, or what else `open_sealed` raises: they are encrypted.
+    """
     if header.flags & _METADATA:
         return [body_of(image)]
     if header.extensions and not _is_readable(header):
@@ -65,13 +84,14 @@ def entry_records(header: EntryHeader, image: bytes) -> list[bytes | None]:
         parts = parse_constituents(image[header_size(image) :])
     except CorruptEntryError:
         return [None] * header.records
+    opened = partial(open_sealed, header.log)
     if len(parts) == 1 and parts[0].records == header.records:
-        return constituent_records(parts[0])
+        return constituent_records(parts[0], opened)
     if sum(part.records for part in parts) != header.records:
         return [None] * header.records
     records: list[bytes | None] = []
     for part in parts:
-        records += constituent_records(part)
+        records += constituent_records(part, opened)
     return records
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from client.read.batch import RecordBatch
-from client.read.decoding import entry_keys, entry_records
+from client.read.decoding import entry_keys, entry_records, no_keys
 from client.read.items import Gap, RecordRun
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof, ProofBuilder
@@ -14,6 +14,8 @@ from client.read.read_buffer import Buffered
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.sealed_batch import Open
+from logdevice_py.core.status import LogDeviceError
 
 _KEYED: Final = int(EntryFlags.KEYED)
 GAPS_MAX: Final = 1000
@@ -27,7 +29,7 @@ TAKEN_BYTES_MAX: Final = 16 << 20
 class ReadyQueue:
     """Entries and gaps in log order; touching gaps of one kind are one. Records are unpacked when they are taken."""
 
-    __slots__ = ("_items", "_log", "_metrics", "_partial", "_proof", "bytes", "held_from")
+    __slots__ = ("_items", "_log", "_metrics", "_partial", "_proof", "bytes", "held_from", "open_sealed")
 
     def __init__(self, log: LogId, first: Lsn, metrics: ReadMetrics) -> None:
         self._log = log
@@ -35,6 +37,8 @@ class ReadyQueue:
         self._partial: tuple[list[bytes | None], int] | None = None
         self._proof = ProofBuilder(log, first)
         self._metrics = metrics
+        self.open_sealed: Open = no_keys
+        """What opens the batches that are encrypted."""
         self.bytes = 0
         """Of the entries."""
         self.held_from: Lsn | None = None
@@ -72,11 +76,16 @@ class ReadyQueue:
 
     def take(self, records_max: int) -> RecordBatch:
         """Up to so many records, with the gaps before, between and behind them; fewer when they are very large. An entry of no more than that is not
-        taken in parts: it may hold atomic batches."""
+        taken in parts: it may hold atomic batches.
+
+        Raises:
+            LogDeviceError: NOKEY: the next records are encrypted, and cannot be opened. Nothing was taken.
+        """
         batch = RecordBatch(self._log)
         items = self._items
         room = records_max
         bytes_left = TAKEN_BYTES_MAX
+        first = items[0] if items else None
         while items:
             head = items[0]
             if type(head) is Gap:
@@ -89,7 +98,12 @@ class ReadyQueue:
                 break
             if room < header.records <= records_max and not self._partial:
                 break
-            records, offset = self._partial or (entry_records(header, head.image), 0)
+            try:
+                records, offset = self._partial or (entry_records(header, head.image, self.open_sealed), 0)
+            except LogDeviceError:
+                if len(batch) or items[0] is not first:
+                    break  # what was taken before is handed out first
+                raise
             part = records if not offset and len(records) <= room else records[offset : offset + room]
             if part:
                 run = RecordRun(header.lsn, header.timestamp, offset, len(part))

@@ -16,6 +16,7 @@ from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD, encode_bat
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.record_keys import KEY_OVERHEAD, encode_keys
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags
 
@@ -36,6 +37,7 @@ class OpenBatch:
         "_compression",
         "_full",
         "_max",
+        "_seal",
         "_size_trigger",
         "guard",
         "keys",
@@ -45,7 +47,12 @@ class OpenBatch:
         "synced",
     )
 
-    def __init__(self, settings: WriterSettings, payload_max: int) -> None:
+    def __init__(self, settings: WriterSettings, payload_max: int, seal: Seal | None = None) -> None:
+        """
+        Args:
+            seal: encrypts batches; None: they are not encrypted.
+        """
+        self._seal = seal
         self._compression = COMPRESSIONS[settings.compression]
         self._size_trigger = settings.size_trigger_bytes
         self.records: list[bytes] = []
@@ -160,7 +167,9 @@ class OpenBatch:
         size = self._full - self.room - BYTES_PER_RECORD * len(records)
         self.records, self.spans, self.room = [], [], self._full
         payload, flags = records[0], _STREAM
-        if len(records) > 1 or self._compression is not Compression.NONE:
+        if self._seal is not None:
+            payload, flags = self._seal(encode_batch(records, self._compression), len(records)), _STREAM_BATCH
+        elif len(records) > 1 or self._compression is not Compression.NONE:
             batch = encode_batch(records, self._compression)
             if len(records) > 1 or len(batch) < len(payload):
                 payload, flags = batch, _STREAM_BATCH

@@ -15,6 +15,7 @@ from client.write.finder import FrameFinder
 from client.write.frame import StreamFrame
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.machine import Rng, TimerQueue
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros
 
@@ -40,12 +41,20 @@ class StreamContext:
     settings: ClientSettings
 
 
+def _clear(log: LogId) -> None:
+    """Batches are not encrypted."""
+
+
 class StreamOwner:
     """What a stream reports to the writer that it belongs to."""
 
-    __slots__ = ("failures", "first_error", "metrics", "records", "room", "settings")
+    __slots__ = ("failures", "first_error", "metrics", "records", "room", "sealer", "settings")
 
-    def __init__(self, settings: WriterSettings, metrics: WriterMetrics) -> None:
+    def __init__(
+        self, settings: WriterSettings, metrics: WriterMetrics, sealer: Callable[[LogId], Seal | None] = _clear
+    ) -> None:
+        self.sealer = sealer
+        """What encrypts the batches of a log; it gives None where they are not encrypted."""
         self.settings = settings
         self.metrics = metrics
         self.room = settings.memory_bytes_max

@@ -14,6 +14,7 @@ from client.write.frame_queue import FrameQueue
 from logdevice_py.core.batch import BYTES_PER_RECORD
 from logdevice_py.core.machine import Timer, TimerQueue
 from logdevice_py.core.record_keys import KEY_OVERHEAD
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.units import Micros
 
 LINGER_US: Final = 10_000
@@ -32,6 +33,7 @@ class RecordIntake:
         timers: TimerQueue,
         payload_max: int,
         on_cut: Callable[[Micros], None],
+        seal: Seal | None = None,
     ) -> None:
         """
         Args:
@@ -40,13 +42,14 @@ class RecordIntake:
             timers: the client's.
             payload_max: the longest record, and frame, that the log takes.
             on_cut: called when the batch was cut by its timer, or for another limit.
+            seal: encrypts batches; None: they are not encrypted.
         """
         self.payload_max = payload_max
         self._owner = owner
         self._frames = frames
         self._timers = timers
         self._on_cut = on_cut
-        self.batch = OpenBatch(owner.settings, payload_max)
+        self.batch = OpenBatch(owner.settings, payload_max, seal)
         self._timer: Timer | None = None
 
     def __bool__(self) -> bool:

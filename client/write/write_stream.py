@@ -95,7 +95,7 @@ class WriteStream:
         self._owner = owner
         self._outcomes = FrameOutcomes(owner)
         self._frames = self._outcomes.frames
-        self.intake = RecordIntake(owner, self._frames, context.timers, payload_max, self._pump)
+        self.intake = RecordIntake(owner, self._frames, context.timers, payload_max, self._pump, owner.sealer(log))
         """Takes the records."""
         self._other_content = ""
         """Which number somebody else used, for people; empty: nobody did."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from client.append.many import check_atomic
 from client.guards import AppendGuard, Guards
@@ -14,9 +14,11 @@ from client.write.batching import COMPRESSIONS, OpenBatch
 from client.write.context import StreamContext, StreamOwner
 from client.write.exclusive_stream import ExclusiveStream
 from client.write.write_stream import WriteStream, new_writer_id
+from logdevice_py.core.batch import BATCH_OVERHEAD
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
+from logdevice_py.core.sealed_batch import SEALED_OVERHEAD, Seal
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -43,14 +45,21 @@ class _Flush:
 class WriteStreams:
     """All that one BufferedWriter holds."""
 
-    __slots__ = ("_closed", "_context", "_dirty", "_ready", "_streams", "named", "owner", "settings")
+    __slots__ = ("_closed", "_context", "_dirty", "_ready", "_seals", "_streams", "named", "owner", "settings")
 
-    def __init__(self, context: StreamContext, settings: WriterSettings, metrics: WriterMetrics) -> None:
+    def __init__(
+        self,
+        context: StreamContext,
+        settings: WriterSettings,
+        metrics: WriterMetrics,
+        sealer: Callable[[LogId], Seal] | None = None,
+    ) -> None:
         if settings.compression not in COMPRESSIONS:
             raise LogDeviceError(Status.INVALID_PARAM, f"compression {settings.compression!r} is not none, lz4 or zstd")
         self.settings = settings
         self._context = context
-        self.owner = StreamOwner(settings, metrics)
+        self.owner = StreamOwner(settings, metrics) if sealer is None else StreamOwner(settings, metrics, sealer)
+        self._seals = sealer is not None
         self._streams: dict[LogId, WriteStream] = {}
         self._dirty: dict[LogId, WriteStream] = {}
         self._ready: list[Promise] = []
@@ -93,7 +102,8 @@ class WriteStreams:
         attributes = self._context.routes.config.log(log)
         if attributes is None:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
-        return int(attributes.max_payload_bytes)
+        most = int(attributes.max_payload_bytes)
+        return most if not self._seals else max(0, most - SEALED_OVERHEAD - BATCH_OVERHEAD)
 
     def append(
         self,
@@ -199,6 +209,9 @@ class WriteStreams:
         """
         if self._closed:
             self._refuse()
+        if self._seals:
+            # whoever takes over sends again what is missing, and compares it with what is stored: encrypted again it would be something else
+            raise LogDeviceError(Status.INVALID_PARAM, "a writer that encrypts cannot take a write stream over")
         stream = ExclusiveStream(log, writer, self._context, self.owner, self.payload_max(log), view)
         earlier = self._streams.get(log)
         if earlier is not None:

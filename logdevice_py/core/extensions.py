@@ -12,7 +12,7 @@ kind
 4    `EpochSummary`, of bridges: what the epoch holds
 ==== ============================================================================================
 
-The principal of a write stream and the key of encrypted bodies get kinds of their own.
+The principal of a write stream gets a kind of its own. A batch that a client encrypted names its key itself: `logdevice_py.core.sealed_batch`.
 """
 
 from __future__ import annotations

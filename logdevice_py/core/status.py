@@ -60,6 +60,7 @@ class Status(enum.IntEnum):
     ENDED = 712
     TRANSACTION_ID_TOO_LOW = 713
     THROTTLED = 714
+    NOKEY = 715
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.FENCED: _T(False, False, "the log has a fence, and the append no token that is high enough"),
     Status.ENDED: _T(False, False, "the log was ended: nothing follows"),
     Status.TRANSACTION_ID_TOO_LOW: _T(False, False, "the log holds a greater transaction id"),
+    Status.NOKEY: _T(False, False, "records are encrypted, and the reader does not have the key"),
     Status.THROTTLED: _T(
         True, False, "the log or the sender is over its quota; wait for the time that the error names"
     ),

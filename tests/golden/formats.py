@@ -90,6 +90,7 @@ from logdevice_py.core.ids import (
 from logdevice_py.core.lsn import LSN as PublicLsn
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
+from logdevice_py.core.sealed_batch import decode_sealed, encode_sealed, proved
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.event_log.events import (
@@ -281,6 +282,12 @@ def batch_cases() -> Iterator[GoldenCase]:
             lambda data: {"codec": Compression(data[0]), "records": decode_batch(data, 3)},
             written=codec is Compression.NONE,  # a library may pack better one day
         )
+    yield GoldenCase(
+        "sealed batch",
+        encode_sealed("k1", bytes(range(12)), 300, bytes(range(100, 120))),
+        lambda data: dict(zip(("key", "nonce", "encrypted"), decode_sealed(data), strict=True)),
+    )
+    yield GoldenCase("what a sealed batch proves", proved("k1", LogId(7), 3), lambda data: {"length": len(data)})
     yield GoldenCase("batch of one record", encode_batch([b"x"]), lambda data: {"records": decode_batch(data, 1)})
     yield GoldenCase(
         "keys before a record",

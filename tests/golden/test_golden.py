@@ -51,6 +51,7 @@ PACKERS = {
     "logdevice_py/core/epoch_summary.py": "entries",
     "logdevice_py/core/extensions.py": "entries",
     "logdevice_py/core/record_keys.py": "batches",
+    "logdevice_py/core/sealed_batch.py": "batches",
     "logdevice_py/event_log/events.py": "event_log",
     "logdevice_py/event_log/rebuilding_set.py": "event_log",
     "logdevice_py/metadata/epoch_metadata.py": "epoch_metadata",

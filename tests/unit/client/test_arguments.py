@@ -77,7 +77,7 @@ async def test_an_option_that_readers_do_not_have_is_told_with_those_that_they_h
     text = refused(lambda: client.merged_reader(7, by_tiem=True))
     assert "'by_tiem'; did you mean by_time? there are by_time, " in text
     assert refused(lambda: client.reader(7, xyzzy=1)).startswith(
-        "a reader has no option 'xyzzy'; there are hedged, near, progress, "
+        "a reader has no option 'xyzzy'; there are encryption, hedged, near, progress, "
     )
 
 

@@ -58,7 +58,7 @@ class Unsequenced:
     async def known_logs(self, *names: str, timeout: float | None = None) -> list[LogId]:
         return [LogId(int(name)) for name in names]
 
-    def reader(self, log: LogId, start: int, until: int) -> OneRecord:
+    def reader(self, log: LogId, start: int, until: int, encryption: object = None) -> OneRecord:
         return OneRecord(start, until)
 
     async def tail_lsn(self, log: LogId, *, timeout: float | None = None) -> LSN:
@@ -86,7 +86,7 @@ class LossyReader(OneRecord):
 class Sequenced(Unsequenced):
     """A client of a cluster that says where the log ends."""
 
-    def reader(self, log: LogId, start: int, until: int) -> LossyReader:
+    def reader(self, log: LogId, start: int, until: int, encryption: object = None) -> LossyReader:
         return LossyReader(LSN.parse("e1n1"), until)
 
     async def tail_lsn(self, log: LogId, *, timeout: float | None = None) -> LSN:
