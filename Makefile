@@ -36,7 +36,7 @@ INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 $(RUNNABLE): pyproject.toml
 	$(ENVIRONMENT)
 	@echo "installing what it needs to run into $(VENV): a few packages, some 10 to 30 seconds the first time"
-	@$(INSTALL) -e . || { echo "the installation failed; it needs a package index"; exit 1; }
+	@$(INSTALL) -e '.[server]' || { echo "the installation failed; it needs a package index"; exit 1; }
 	@touch $@
 
 $(STAMP): pyproject.toml

@@ -84,6 +84,15 @@ _HOME = {
     "SyncNamespace": "streams.sync",
     "TxId": "streams.records",
 }
+_EXTRAS = {
+    "LDQuery": "query",
+    "LocalCluster": "server",
+    "QueryResult": "query",
+    "SimCluster": "server",
+    "SimulationFailed": "server",
+    "simulate": "server",
+}
+"""What brings the packages that a name needs besides those of the client."""
 _ROOT = _Path(__file__).parent.parent
 __all__ = [
     "LSN",
@@ -132,7 +141,16 @@ def __getattr__(name: str) -> _typing.Any:
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     _must_be_ours(home.partition(".")[0])
-    value = getattr(_import_module(home), name)
+    try:
+        value = getattr(_import_module(home), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if name not in _EXTRAS or missing == home.partition(".")[0]:
+            raise
+        raise ModuleNotFoundError(
+            f"{name} needs {missing}, which is not installed: pip install 'logdevice-py[{_EXTRAS[name]}]'",
+            name=error.name,
+        ) from None
     globals()[name] = value
     return value
 

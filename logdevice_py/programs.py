@@ -41,8 +41,8 @@ class _OwnPackages:
         return PathFinder.find_spec(name, [_ROOT], target) if name in PACKAGES else None
 
 
-def run(module: str) -> int:
-    """Import a program and run it; its exit status."""
+def run(module: str, extra: str = "") -> int:
+    """Import a program and run it; its exit status. `extra` brings the packages that it needs besides those of the client."""
     sys.meta_path.insert(0, _OwnPackages)
     if sys.argv[1:2] == [
         _COMPLETE_WORDS
@@ -53,6 +53,20 @@ def run(module: str) -> int:
         return int(main() or 0)
     except KeyboardInterrupt:  # while it was imported: the programs themselves stop in order
         return _INTERRUPTED
+    except ModuleNotFoundError as error:
+        text = further_packages(error, extra)
+        if text is None:
+            raise
+        print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr)
+        return 1
+
+
+def further_packages(error: ModuleNotFoundError, extra: str) -> str | None:
+    """What to install where a package of others is missing; None where it is one of our own modules, or no extra would help."""
+    name = (error.name or "").partition(".")[0]
+    if not extra or not name or name in PACKAGES:
+        return None
+    return f"it needs further packages ({name} is missing): pip install 'logdevice-py[{extra}]'"
 
 
 def own_program(module: str, *arguments: object) -> list[str]:
@@ -65,12 +79,12 @@ def own_program(module: str, *arguments: object) -> list[str]:
 
 def logdeviced() -> int:
     """The process of a node."""
-    return run("server.logdeviced")
+    return run("server.logdeviced", "server")
 
 
 def dev_cluster() -> int:
     """``ld-dev-cluster``."""
-    return run("server.dev.dev_cluster")
+    return run("server.dev.dev_cluster", "server")
 
 
 def ldwrite() -> int:
@@ -95,45 +109,27 @@ def ldstream() -> int:
 
 def ldctl() -> int:
     """Ask about a log, or act on it."""
-    return run("ldquery.ctl.main")
+    return run("ldquery.ctl.main", "admin")
 
 
 def ldquery() -> int:
     """SQL over the live cluster."""
-    try:
-        return run("ldquery.main")
-    except ModuleNotFoundError as error:
-        if error.name not in ("apsw", "prompt_toolkit"):
-            raise
-        print("ldquery: it needs further packages: pip install 'logdevice-py[query]'", file=sys.stderr)
-        return 1
+    return run("ldquery.main", "query")
 
 
 def ldindex() -> int:
     """An index log, by hand."""
-    try:
-        return run("indexlog.cli.main")
-    except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
-            raise
-        print("ldindex: it needs further packages: pip install 'logdevice-py[spark]'", file=sys.stderr)
-        return 1
+    return run("indexlog.cli.main", "index")
 
 
 def ldindexd() -> int:
     """An index log over HTTP."""
-    try:
-        return run("indexlog.serving.ldindexd")
-    except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
-            raise
-        print("ldindexd: it needs further packages: pip install 'logdevice-py[spark]'", file=sys.stderr)
-        return 1
+    return run("indexlog.serving.ldindexd", "index")
 
 
 def ldbench() -> int:
     """Measure, beside other systems."""
-    return run("benchmarks.ldbench.cli")
+    return run("benchmarks.ldbench.cli", "bench")
 
 
 if __name__ == "__main__":

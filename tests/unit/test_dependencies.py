@@ -1,23 +1,64 @@
-"""What is installed is what pyproject.toml asks for: floors are there because of vulnerabilities."""
+"""What is installed is what pyproject.toml asks for: floors are there because of vulnerabilities. The client needs nothing of a node's."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 REQUIRED = [
     requirement
-    for line in (
-        *PROJECT["dependencies"],
-        *(each for extra in PROJECT["optional-dependencies"].values() for each in extra),
-    )
+    for line in (*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra))
     if not (requirement := Requirement(line)).name.startswith("logdevice")
 ]
+
+ONLY_THE_CLIENTS = """
+import sys
+from importlib import import_module
+from importlib.metadata import packages_distributions
+from pkgutil import walk_packages
+
+ours = {ours!r}
+installed = {{top for top, names in packages_distributions().items() if not ours.intersection(names)}}
+
+class Missing:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in installed:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing)
+"""
+"""What a program begins with that runs as though only our own package and what it depends on without extras were installed."""
+
+EVERYTHING_OF_THE_CLIENT = """
+elsewhere = ("client.spark", "client.node_tables", "streams.spark", "streams.cold")
+found = []
+for package in ("client", "streams"):
+    for module in walk_packages(import_module(package).__path__, package + ".", onerror=lambda name: None):
+        if not module.name.startswith(elsewhere) and not module.name.endswith("__main__"):
+            found.append(import_module(module.name))
+import logdevice_py
+names = [getattr(logdevice_py, name) for name in logdevice_py.__all__ if name not in logdevice_py._EXTRAS]
+print(len(found), len(names))
+"""
+
+
+def run_with_only_the_clients(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    ours = {"logdevice-py", *(Requirement(line).name for line in PROJECT["dependencies"])}
+    text = ONLY_THE_CLIENTS.format(ours={canonicalize_name(name) for name in ours}) + program
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize("requirement", REQUIRED, ids=str)
@@ -27,3 +68,41 @@ def test_what_is_installed_is_as_new_as_it_must_be(requirement: Requirement) -> 
     except PackageNotFoundError:
         pytest.skip("it is not installed")
     assert requirement.specifier.contains(installed, prereleases=True)
+
+
+def test_a_client_needs_no_package_of_a_node() -> None:
+    done = run_with_only_the_clients(EVERYTHING_OF_THE_CLIENT)
+    assert done.returncode == 0, done.stderr
+    modules, names = map(int, done.stdout.split())
+    assert modules > 100
+    assert names > 25
+
+
+@pytest.mark.parametrize("program", ["ldwrite", "ldcat", "ldtail", "ldstream"])
+def test_programs_of_the_client_run_without_extras(program: str) -> None:
+    done = run_with_only_the_clients(f"from logdevice_py.programs import {program} as run\nsys.exit(run())", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "usage: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "extra"),
+    [
+        ("logdeviced", "server"), ("dev_cluster", "server"), ("ldctl", "admin"), ("ldquery", "query"),
+        ("ldindex", "index"), ("ldindexd", "index"), ("ldbench", "bench"),
+    ],
+)  # fmt: skip
+def test_a_program_that_needs_an_extra_says_which(program: str, extra: str) -> None:
+    done = run_with_only_the_clients(f"from logdevice_py.programs import {program} as run\nsys.exit(run())", "--help")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f"pip install 'logdevice-py[{extra}]'")
+    assert extra in EXTRAS
+
+
+@pytest.mark.parametrize(("name", "extra"), [("LocalCluster", "server"), ("simulate", "server"), ("LDQuery", "query")])
+def test_a_name_that_needs_an_extra_says_which(name: str, extra: str) -> None:
+    done = run_with_only_the_clients(f"from logdevice_py import {name}")
+    assert f"{name} needs " in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith(f"pip install 'logdevice-py[{extra}]'\n")
+    assert extra in EXTRAS
