@@ -45,6 +45,7 @@ EXCEPTIONS: Final = {
     "aiohttp reads them": "output_size",
     "Python calls them": "__getattr__",
     "RocksDB's options": "ignore_missing_column_families no_slowdown",
+    "tarfile reads them": "mtime",
     "tqdm reads them": "monitor_interval",
     "members of an enumeration whose values are on the wire or in a grammar": "DATACENTER LOW_WATERMARK",
     "of users of the simulator": "wipe_node",
