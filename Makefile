@@ -18,7 +18,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit release release-check release-try clean
+.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit upgrade release release-check release-try clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -187,6 +187,9 @@ stories: $(STAMP) ## play the stories of docs/stories on a simulated cluster and
 site: $(SITE) ## the documentation as pages for a browser, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+upgrade: $(STAMP) ## five nodes of an earlier version are replaced by this one under load, and go back; everything is compared: FROM=commit (default: 0.1.0), UPGRADE_FLAGS="--records 500"
+	@$(PY) -m tests.upgrades $(if $(FROM),--from $(FROM)) $(UPGRADE_FLAGS)
 
 release: $(STAMP) ## build what is published into dist, from the files of HEAD: wheel, source, Debian package, image, manifests, checksums, bill of materials; RELEASE_FLAGS=--no-image without mmdebstrap
 	@$(PY) -m server.dev.release build $(RELEASE_FLAGS)

@@ -1,11 +1,13 @@
 """What stands in one cell of an epoch store, and what an operation makes of it. Shared by all implementations, which only have to read a
 cell and to write it on condition of its version.
 
-A cell is the msgpack array ``[1, node, instance, attempt, payload]``: who wrote it last, and the encoded value.
+A cell is the msgpack array ``[1, node, instance, attempt, payload]``: who wrote it last, and the encoded value. Behind it may stand an array of integers that the first
+release does not know, and would refuse within the payload of a last clean epoch: nodes of two releases share the store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
@@ -80,9 +82,10 @@ def is_read(operation: Operation) -> bool:
     return isinstance(operation, ReadMetadata | GetLastCleanEpoch | ReadShardIdentity)
 
 
-def encode_cell(write: WriteId, payload: bytes) -> bytes:
-    """The content of a cell."""
-    encoded: bytes = msgpack.packb([CELL_VERSION, write.writer.node, write.writer.instance, write.attempt, payload])
+def encode_cell(write: WriteId, payload: bytes, later: Sequence[int] = ()) -> bytes:
+    """The content of a cell; `later`: what earlier versions do without."""
+    fields = [CELL_VERSION, write.writer.node, write.writer.instance, write.attempt, payload]
+    encoded: bytes = msgpack.packb([*fields, list(later)] if later else fields)
     return encoded
 
 
@@ -92,6 +95,12 @@ def decode_cell(content: bytes) -> tuple[WriteId, bytes]:
     if fields[0] != CELL_VERSION:
         raise CorruptEntryError(f"cell version {fields[0]} is not known")
     return WriteId(WriterIdentity(NodeId(fields[1]), InstanceId(fields[2])), fields[3]), fields[4]
+
+
+def _decode_later(content: bytes) -> list[Any]:
+    """What stands behind the payload of a cell that `decode_cell` takes; whoever uses it checks it."""
+    fields = _unpack(content, [int, int, int, int, bytes], ENCODED_SIZE_MAX)
+    return fields[5] if len(fields) > 5 and type(fields[5]) is list else []
 
 
 def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | ConditionalWrite:
@@ -106,13 +115,13 @@ def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | 
                 return Result(Status.EMPTY)
             return Result(Status.OK, EpochMetaData.decode(payload), version)
         if isinstance(operation, GetLastCleanEpoch):
-            return Result(Status.OK, _decode_last_clean_epoch(payload), version)
+            return Result(Status.OK, _last_clean_epoch(cell), version)
         if isinstance(operation, SetLastCleanEpoch):
-            return _set_last_clean_epoch(operation, payload, version, write)
+            return _set_last_clean_epoch(operation, cell, write)
         if isinstance(operation, ReadShardIdentity):
             if payload is None:
                 return Result(Status.EMPTY)
-            return Result(Status.OK, _decode_shard(operation, payload), version)
+            return Result(Status.OK, decode_shard_identity(operation, payload), version)
         if isinstance(operation, RegisterShard):
             return _register_shard(operation, payload, version, write)
         if isinstance(operation, NoteIncarnation):
@@ -152,23 +161,24 @@ def _update_metadata(
     return ConditionalWrite(version, encode_cell(write, updated.encode()), Result(Status.OK, updated, version + 1))
 
 
-def _set_last_clean_epoch(
-    operation: SetLastCleanEpoch, payload: bytes | None, version: int, write: WriteId
-) -> Result | ConditionalWrite:
+def _set_last_clean_epoch(operation: SetLastCleanEpoch, cell: Cell | None, write: WriteId) -> Result | ConditionalWrite:
     assert EPOCH_INVALID < operation.epoch <= EPOCH_MAX, operation.epoch
-    stored = _decode_last_clean_epoch(payload)
+    version = 0 if cell is None else cell.version
+    stored = _last_clean_epoch(cell)
     if stored.epoch >= operation.epoch:
         return Result(Status.STALE, stored, version)
     value = LastCleanEpoch(operation.epoch, operation.tail)
-    encoded = msgpack.packb([operation.epoch, *_tail_fields(operation.tail)])
-    return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, value, version + 1))
+    tail = operation.tail
+    encoded = msgpack.packb([operation.epoch, *((tail.lsn, tail.timestamp) if tail is not None else (0, 0))])
+    content = encode_cell(write, encoded, _later_fields(tail))
+    return ConditionalWrite(version, content, Result(Status.OK, value, version + 1))
 
 
 def _register_shard(
     operation: RegisterShard, payload: bytes | None, version: int, write: WriteId
 ) -> Result | ConditionalWrite:
     name, marker = format_shard(operation.shard), operation.generation
-    stored = None if payload is None else _decode_shard(operation, payload)
+    stored = None if payload is None else decode_shard_identity(operation, payload)
     if stored is not None and stored.cluster != operation.cluster:
         return Result(
             Status.INVALID_CLUSTER, stored, version, f"{name} is registered for the cluster {stored.cluster.hex()}"
@@ -194,7 +204,7 @@ def _register_shard(
 def _note_incarnation(
     operation: NoteIncarnation, payload: bytes | None, version: int, write: WriteId
 ) -> Result | ConditionalWrite:
-    stored = None if payload is None else _decode_shard(operation, payload)
+    stored = None if payload is None else decode_shard_identity(operation, payload)
     if stored is None or stored.generation != operation.generation:
         return Result(Status.STALE, stored, version)
     if stored.incarnation >= operation.incarnation:
@@ -203,26 +213,36 @@ def _note_incarnation(
 
 
 def _write_shard(identity: ShardIdentity, version: int, write: WriteId) -> ConditionalWrite:
-    fields = [identity.cluster, identity.shard, identity.generation, identity.incarnation, identity.birth]
-    encoded = msgpack.packb(fields)
+    encoded = encode_shard_identity(identity)
     return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, identity, version + 1))
 
 
-def _tail_fields(tail: TailRecord | None) -> list[int]:
-    if tail is None:
-        return [0, 0]
-    fields: list[int] = [tail.lsn, tail.timestamp]
-    if tail.records is not None or tail.state is not None:
-        fields.append(_RECORDS_UNKNOWN if tail.records is None else tail.records)
+def encode_shard_identity(identity: ShardIdentity) -> bytes:
+    """The payload of the cell of a shard."""
+    fields = [identity.cluster, identity.shard, identity.generation, identity.incarnation, identity.birth]
+    encoded: bytes = msgpack.packb(fields)
+    return encoded
+
+
+def _later_fields(tail: TailRecord | None) -> list[int]:
+    """What versions from before guards did not know of a tail record."""
+    if tail is None or (tail.records is None and tail.state is None):
+        return []
+    fields: list[int] = [_RECORDS_UNKNOWN if tail.records is None else tail.records]
     if tail.state is not None:
         fields += [tail.state.transaction, tail.state.fence, tail.state.flags, tail.condition]
     return fields
 
 
-def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
-    if payload is None:
-        return LastCleanEpoch()
-    epoch, lsn, timestamp, *later = _unpack(payload, [int, int, int], 64)
+def _last_clean_epoch(cell: Cell | None) -> LastCleanEpoch:
+    return LastCleanEpoch() if cell is None else decode_last_clean_epoch(cell.content)
+
+
+def decode_last_clean_epoch(content: bytes) -> LastCleanEpoch:
+    """From the content of its cell; CorruptEntryError when it is none."""
+    # within the payload: of versions that wrote it where the first release refuses it
+    epoch, lsn, timestamp, *within = _unpack(decode_cell(content)[1], [int, int, int], 64)
+    later = _decode_later(content) or within
     if not (EPOCH_INVALID < epoch <= EPOCH_MAX and 0 <= lsn <= LSN_MAX):
         raise CorruptEntryError(f"last clean epoch {epoch} with tail {lsn} is out of range")
     if any(type(each) is not int or not -1 <= each <= _INT64_MAX for each in later[:5]):
@@ -235,7 +255,10 @@ def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
     return LastCleanEpoch(Epoch(epoch), tail)
 
 
-def _decode_shard(operation: ReadShardIdentity | RegisterShard | NoteIncarnation, payload: bytes) -> ShardIdentity:
+def decode_shard_identity(
+    operation: ReadShardIdentity | RegisterShard | NoteIncarnation, payload: bytes
+) -> ShardIdentity:
+    """From the payload of the cell of a shard; CorruptEntryError when it is not that shard's."""
     cluster, shard, generation, *later = _unpack(payload, [bytes, int, int], 64)
     incarnation = later[0] if later else 0  # of a version that kept none
     birth = later[1] if len(later) > 1 else b""

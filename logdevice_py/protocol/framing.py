@@ -76,6 +76,12 @@ def encode_frame(message: Any) -> list[bytes]:
     return [head + crc + fields, payload]
 
 
+def framed(number: int, fields: bytes, payload_size: int) -> bytes:
+    """Head and packed fields of a frame; so many bytes of payload follow."""
+    head = _HEAD.pack(_LENGTH_MIN + len(fields) + payload_size, len(fields), number, 0)
+    return head + _CRC.pack(extend(value(head), fields)) + fields
+
+
 def decode_frame(frame: bytes) -> Any:
     """The message of one complete frame."""
     reader = FrameReader()

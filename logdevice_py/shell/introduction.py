@@ -25,6 +25,7 @@ from logdevice_py.core.ids import InstanceId, NodeId, PeerId
 from logdevice_py.core.principal import ANONYMOUS, Principal
 from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.first_rows import with_first_rows
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, TYPE_AT, FrameReader
 from logdevice_py.protocol.messages import Ack, Hello, MessageType
 from logdevice_py.protocol.versions import Versions, later_messages
@@ -333,8 +334,14 @@ def let_in(reader: FrameReader, peer: PeerId) -> None:
 
 
 def spoken(frames: Sequence[list[bytes]], unspoken: frozenset[int]) -> list[list[bytes]]:
-    """Those of some frames that the peer knows."""
-    return [frame for frame in frames if frame[0][TYPE_AT] not in unspoken]
+    """Those of some frames that the peer knows, as it reads them.
+
+    Args:
+        unspoken: numbers of the messages that came after the agreed version; none: it is the latest, and all stays as it is.
+    """
+    if not unspoken:
+        return list(frames)
+    return [with_first_rows(frame) for frame in frames if frame[0][TYPE_AT] not in unspoken]
 
 
 def _name(message: Any) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
@@ -32,10 +33,10 @@ from epoch_store import sqlite
 from epoch_store.cells import (
     ConditionalWrite,
     WriteId,
-    _decode_last_clean_epoch,
-    _decode_shard,
     decide,
     decode_cell,
+    decode_last_clean_epoch,
+    decode_shard_identity,
     key_of,
 )
 from epoch_store.interface import (
@@ -460,17 +461,28 @@ def _cell(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read_cell
 
 
+def _last_clean(content: bytes) -> dict[str, Any]:
+    return {"write": decode_cell(content)[0], "payload": decode_last_clean_epoch(content)}
+
+
 def epoch_store_cases() -> Iterator[GoldenCase]:
     """Cells of an epoch store and their names."""
     shard = ReadShardIdentity(NodeId(3), 2)
     register = RegisterShard(CLUSTER, NodeId(3), 2, None, 0, b"birth")
     update = UpdateMetadata(LOG, lambda before: _metadata(), NodeId(2))
     last_clean = SetLastCleanEpoch(LOG, Epoch(8), TailRecord(LSN, TIME))
-    read_shard = _cell(lambda payload: _decode_shard(shard, payload))
+    read_shard = _cell(lambda payload: decode_shard_identity(shard, payload))
     yield GoldenCase("sequencer", _written(update), _cell(EpochMetaData.decode))
-    yield GoldenCase("last clean epoch", _written(last_clean), _cell(_decode_last_clean_epoch))
+    yield GoldenCase("last clean epoch", _written(last_clean), _last_clean)
     no_tail = SetLastCleanEpoch(LOG, Epoch(8), None)
-    yield GoldenCase("last clean epoch without a record", _written(no_tail), _cell(_decode_last_clean_epoch))
+    yield GoldenCase("last clean epoch without a record", _written(no_tail), _last_clean)
+    guarded = TailRecord(LSN, TIME, 7, TailState(11, 3, 1), 12)
+    for name, tail in (("a counted tail", replace(guarded, state=None, condition=0)), ("a tail state", guarded)):
+        content = _written(SetLastCleanEpoch(LOG, Epoch(8), tail))
+        yield GoldenCase(f"last clean epoch with {name}", content, _last_clean)
+        *cell, payload, later = msgpack.unpackb(content)
+        within = msgpack.packb([*cell, msgpack.packb([*msgpack.unpackb(payload), *later])])
+        yield GoldenCase(f"last clean epoch with {name} in its payload", within, _last_clean, written=False)
     yield GoldenCase("shard", _written(register), read_shard)
     write, payload = decode_cell(_written(register))
     cell = [1, write.writer.node, write.writer.instance, write.attempt]

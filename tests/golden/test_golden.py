@@ -56,6 +56,7 @@ PACKERS = {
     "logdevice_py/event_log/rebuilding_set.py": "event_log",
     "logdevice_py/metadata/epoch_metadata.py": "epoch_metadata",
     "logdevice_py/protocol/declare.py": "messages",
+    "logdevice_py/protocol/first_rows.py": "messages, cut to what the first release reads",
     "logdevice_py/protocol/framing.py": "messages",
     "streams/cold/entries.py": "agreements",
     "streams/subscriptions/commands.py": "subscriptions",

@@ -115,7 +115,7 @@ def failed_sync_taken_for_success(original: Change) -> Change:
 def wiped_shard_keeps_its_identity(original: Change) -> Change:
     def register(operation: RegisterShard, payload: bytes | None, version: int, write: Any) -> Any:
         if operation.generation is None and payload is not None:
-            return Result(Status.OK, cells._decode_shard(operation, payload), version)
+            return Result(Status.OK, cells.decode_shard_identity(operation, payload), version)
         return original(operation, payload, version, write)
 
     return register

@@ -132,3 +132,16 @@ def _last_clean_epoch(fields: list[object]) -> object:
     assert isinstance(found, Result)
     assert found.status is Status.OK
     return found.value
+
+
+def test_the_first_release_reads_the_payload_of_every_tail_record() -> None:
+    """It takes three integers there and fails at a fourth: what came later stands behind the payload, where it does not look."""
+    state = TailState(11, 3, int(TailFlags.ENDED))
+    for tail in (
+        TailRecord(Lsn(9), Timestamp(5)),
+        TailRecord(Lsn(9), Timestamp(5), 4),
+        TailRecord(Lsn(9), Timestamp(5), 4, state, 6),
+    ):
+        made = decide(SetLastCleanEpoch(LOG, Epoch(3), tail), None, OURS)
+        assert isinstance(made, ConditionalWrite)
+        assert msgpack.unpackb(decode_cell(made.content)[1]) == [3, 9, 5]

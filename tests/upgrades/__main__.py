@@ -1,0 +1,316 @@
+"""``python -m tests.upgrades``: five nodes of an earlier version are replaced by this one, one after the other, under load, and then back. Nothing may be lost, doubled
+or reordered, whichever version reads. docs/upgrades.md says what is promised."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+from logdevice_py.programs import own_program
+from tests.upgrades.verdict import WriterJournal, percentile, trouble
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HERE: Final = Path(__file__).parent
+OLDEST: Final = "dddc1fd7"
+"""0.1.0."""
+NODES: Final = 5
+TIMEOUT: Final = 240.0
+LOGS: Final = {1: ("direct", "old"), 2: ("direct", "new"), 3: ("buffered", "old"), 4: ("buffered", "new")}
+"""How each log is written, and by a client of which version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Programs of one version."""
+
+    name: str
+    python: Path
+    logdeviced: tuple[str, ...]
+
+    def script(self, name: str, *arguments: object) -> list[str]:
+        """What runs one of our scripts with this version."""
+        return [str(self.python), "-P", str(HERE / name), *map(str, arguments)]
+
+
+def this_version() -> Version:
+    """What lies here."""
+    return Version("new", Path(sys.executable), tuple(own_program("server.logdeviced")))
+
+
+def earlier_version(commit: str, scratch: Path) -> Version:
+    """A commit's wheel, built and installed into an environment of its own."""
+    source, wheels = scratch / "source", scratch / "wheels"
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(source, filter="data")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels], cwd=source, check=True)
+    (wheel,) = wheels.glob("*.whl")
+    environment = scratch / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    programs = environment / "bin"
+    extra = "[server]" if "\nserver = [" in (source / "pyproject.toml").read_text() else ""
+    subprocess.run([programs / "pip", "install", "--quiet", f"{wheel}{extra}"], check=True)
+    return Version("old", programs / "python", (str(programs / "logdeviced"),))
+
+
+class UpgradedCluster:
+    """Nodes as processes, each of a version."""
+
+    def __init__(self, directory: Path, settings: str) -> None:
+        self.directory = directory
+        net = f"127.{64 + os.getpid() % 128}.{os.getpid() >> 7 & 0x7F}"
+        self.file = directory / "cluster.toml"
+        self._hosts = {node: f"{net}.{node + 1}" for node in range(NODES)}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        nodes = "".join(
+            f'[nodes.N{node}]\nhost = "{host}"\nport = 16110\nadmin_port = 16111\nlocation = "rack{node % 3}"\n\n'
+            for node, host in self._hosts.items()
+        )
+        self.file.write_text(
+            f'version = 1\nname = "upgraded"\nuuid = "{uuid.uuid4()}"\nepoch_store = "sqlite://{directory}/epochs.db"\n\n{nodes}'
+            '[metadata_log]\nreplicate = "rack:2,node:3"\n\n[defaults]\nreplicate = "rack:2,node:3"\n\n[logs."/logs"]\nids = "1..4"\n'
+            + settings
+        )
+
+    def launch(self, node: int, version: Version) -> None:
+        """Start a node."""
+        command = [
+            *version.logdeviced,
+            "-c",
+            str(self.file),
+            "-n",
+            str(node),
+            "--data",
+            str(self.directory / f"n{node}"),
+        ]
+        with open(self.directory / f"n{node}.log", "ab") as log:
+            self._processes[node] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def await_ready(self, node: int, version: Version) -> None:
+        """Wait until a node takes requests: while most others are down, it does not."""
+        until(lambda: self.is_ready(node), f"N{node} of the {version.name} version", self.logs)
+
+    def stop(self, node: int) -> None:
+        """SIGTERM, and wait."""
+        process = self._processes.pop(node)
+        process.terminate()
+        if status := process.wait(TIMEOUT):
+            sys.exit(f"N{node} ended with {status}:\n{self.logs()}")
+
+    def is_ready(self, node: int) -> bool:
+        """Whether it takes requests."""
+        process = self._processes[node]
+        if process.poll() is not None:
+            sys.exit(f"N{node} ended with {process.returncode}:\n{self.logs()}")
+        try:
+            with urllib.request.urlopen(f"http://{self._hosts[node]}:16111/v1/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def close(self) -> None:
+        """End all nodes."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def logs(self) -> str:
+        """The ends of what nodes logged."""
+        return "\n".join(path.read_text(errors="replace")[-1500:] for path in sorted(self.directory.glob("n*.log")))
+
+
+class UpgradeLoad:
+    """A writer and two readers of each log, of both versions."""
+
+    def __init__(self, cluster: UpgradedCluster, versions: dict[str, Version], name: str) -> None:
+        self._directory = cluster.directory / name
+        self._directory.mkdir()
+        self.writers = {
+            log: self._start(versions[version], f"writer{log}", "writer.py", cluster.file, log, way)
+            for log, (way, version) in LOGS.items()
+        }
+        self.readers = {
+            (log, version): self._start(
+                versions[version], f"reader{log}{version}", "reader.py", cluster.file, log, "follow"
+            )
+            for log in (1, 4)
+            for version in versions
+        }
+
+    def _start(self, version: Version, name: str, *script: object) -> subprocess.Popen[bytes]:
+        out, errors = self._directory / f"{name}.out", self._directory / f"{name}.err"
+        with open(out, "wb") as output, open(errors, "wb") as problems:
+            return subprocess.Popen(version.script(*map(str, script)), stdout=output, stderr=problems)
+
+    def written(self, log: int) -> WriterJournal:
+        """What the writer of a log was told so far."""
+        return WriterJournal.of(self.lines(f"writer{log}"))
+
+    def lines(self, name: str) -> list[list[Any]]:
+        """What a program printed: whole lines."""
+        return [
+            json.loads(line)
+            for line in (self._directory / f"{name}.out").read_text().splitlines(True)
+            if line[-1] == "\n"
+        ]
+
+    def wait_for(self, more: int) -> None:
+        """Until every writer was acknowledged so many further records."""
+        goals = {log: len(self.written(log).acknowledged) + more for log in LOGS}
+        until(
+            lambda: all(len(self.written(log).acknowledged) >= goal for log, goal in goals.items()),
+            "acknowledgements",
+            lambda: "\n".join(path.read_text()[-500:] for path in sorted(self._directory.iterdir())),
+        )
+
+    def stop(self) -> None:
+        """SIGTERM to all, and wait."""
+        for process in (*self.writers.values(), *self.readers.values()):
+            process.send_signal(signal.SIGTERM)
+        for process in (*self.writers.values(), *self.readers.values()):
+            process.wait(TIMEOUT)
+
+    def report(self, name: str) -> int:
+        """Print how appends and readers fared; how many appends failed."""
+        failed = 0
+        for log, (way, version) in LOGS.items():
+            written = self.written(log)
+            failed += len(written.failures) + len(written.unknown)
+            print(
+                f"{name}: log {log}, {way}, client of the {version} version: {len(written.acknowledged)} acknowledged, {len(written.failures)} refused, "
+                f"{len(written.unknown)} of unknown outcome; median {percentile(written.latencies, 0.5) / 1e3:.0f} ms, p99 {percentile(written.latencies, 0.99) / 1e3:.0f} ms, "
+                f"longest {max(written.latencies) / 1e3:.0f} ms",
+                flush=True,
+            )
+            for text in written.failures[:3]:
+                print(f"  {text}")
+        for log, version in self.readers:
+            times = [each[4] for each in self.lines(f"reader{log}{version}") if each[0] == "record"]
+            longest = max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
+            print(
+                f"{name}: a reader of log {log} of the {version} version got {len(times)} records, and waited {longest:.2f} s at most"
+            )
+        return failed
+
+
+def until(condition: Callable[[], bool], what: str, say: Callable[[], str]) -> None:
+    """Wait for something; ends the program where it does not come."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"{what} did not come:\n{say()}")
+        time.sleep(0.1)
+
+
+def compare(
+    cluster: UpgradedCluster, versions: dict[str, Version], loads: Sequence[UpgradeLoad], names: Sequence[str]
+) -> list[str]:
+    """Read all logs with clients of these versions; what is wrong."""
+    wrong = []
+    for log, (way, _) in LOGS.items():
+        # the numbers of a later writer begin at 1 again: what it was told counts from where the earlier one ended
+        written = WriterJournal()
+        base = 0
+        for load in loads:
+            part = load.written(log)
+            written.acknowledged |= {base + number: place for number, place in part.acknowledged.items()}
+            written.unknown |= {base + number for number in part.unknown}
+            base = max(written.acknowledged.keys() | written.unknown, default=0)
+        for name in names:
+            command = versions[name].script("reader.py", cluster.file, log)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+            if done.returncode:
+                wrong.append(f"log {log}: the {name} reader failed: {done.stderr[-2000:]}")
+                continue
+            read = renumbered([json.loads(line) for line in done.stdout.splitlines()])
+            found = trouble(way, written, read)
+            print(
+                f"log {log}, read by the {name} version: {sum(each[0] == 'record' for each in read)} records, {len(found)} wrong",
+                flush=True,
+            )
+            wrong += [f"log {log}, read by the {name} version: {text}" for text in found[:5]]
+    return wrong
+
+
+def renumbered(read: Sequence[list[Any]]) -> list[list[Any]]:
+    """Records of several writers, one after the other, with numbers that go on."""
+    base, last, out = 0, 0, []
+    for each in read:
+        if each[0] != "record":
+            out.append(each)
+            continue
+        way, _, text = each[3].partition(" ")
+        if text == "1" and last:
+            base = last
+        last = base + int(text)
+        out.append([*each[:3], f"{way} {last}", *each[4:]])
+    return out
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.upgrades", description=__doc__)
+    parser.add_argument("--from", dest="commit", default=OLDEST, help="the earlier version (default: 0.1.0)")
+    parser.add_argument("--records", type=int, default=150, help="of each writer between two steps")
+    parser.add_argument("--settings", default="", help="text for the end of the cluster file")
+    parser.add_argument("--no-way-back", action="store_true", help="upgrade only")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="logdevice-upgrade-") as directory:
+        scratch = Path(directory)
+        versions = {"old": earlier_version(arguments.commit, scratch), "new": this_version()}
+        place = scratch / "cluster"
+        place.mkdir()
+        cluster = UpgradedCluster(place, arguments.settings.replace("\\n", "\n"))
+        try:
+            return run(cluster, versions, arguments.records, back=not arguments.no_way_back)
+        finally:
+            cluster.close()
+
+
+def run(cluster: UpgradedCluster, versions: dict[str, Version], records: int, *, back: bool) -> int:
+    """Upgrade under load, compare, go back under load, compare."""
+    for node in range(NODES):
+        cluster.launch(node, versions["old"])
+    for node in range(NODES):
+        cluster.await_ready(node, versions["old"])
+    failed = 0
+    loads: list[UpgradeLoad] = []
+    wrong: list[str] = []
+    for name, way in (("upgrade", "new"), ("way back", "old"))[: 2 if back else 1]:
+        loads.append(UpgradeLoad(cluster, versions, way))
+        try:
+            loads[-1].wait_for(records)
+            for node in range(NODES):
+                cluster.stop(node)
+                cluster.launch(node, versions[way])
+                cluster.await_ready(node, versions[way])
+                loads[-1].wait_for(records)
+                print(f"{name}: N{node} is of the {way} version", flush=True)
+        finally:
+            loads[-1].stop()
+        failed += loads[-1].report(name)
+        wrong += compare(cluster, versions, loads, ("old", "new"))
+    for text in wrong:
+        print(text, file=sys.stderr)
+    print(f"{len(wrong)} wrong, {failed} appends failed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
