@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +19,8 @@ from typing import Final
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, is_read, key_of
 from epoch_store.interface import EpochStoreMetrics, Operation, Result, WriterIdentity
 from logdevice_py.core.declare import setting
-from logdevice_py.core.status import Status
+from logdevice_py.core.ids import InstanceId, NodeId
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND
 
 APPLICATION_ID: Final = 0x4C444550
@@ -165,7 +166,7 @@ class SqliteFile:
         writes = not all(map(is_read, operations))
         committing = False
         try:
-            connection = self._open()
+            connection = self.connection()
             connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
                 results = [self._apply(connection, operation) for operation in operations]
@@ -216,7 +217,7 @@ class SqliteFile:
         self._metrics.writes += 1
         return decision.result
 
-    def _open(self) -> sqlite3.Connection:
+    def connection(self) -> sqlite3.Connection:
         """The connection, made when there is none.
 
         A file that was removed or replaced while it was open would live on here without a name, while other processes use another one, and
@@ -282,3 +283,48 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def read_all_cells(path: str, cluster: str) -> dict[str, bytes]:
+    """The contents of all cells of a cluster by key, as they are at one moment. Blocks; nodes may run.
+
+    Raises:
+        LogDeviceError: FAILED: the file is missing, or no epoch store.
+    """
+    with _whole_file(path, make=False) as connection:
+        rows = connection.execute("SELECT key, content FROM cells WHERE cluster = ?", (cluster,)).fetchall()
+    return dict(rows)
+
+
+def write_all_cells(path: str, cluster: str, cells: Mapping[str, bytes]) -> None:
+    """Store the cells of a cluster that has none, all or none of them. Blocks. The file is made when it is missing.
+
+    Raises:
+        LogDeviceError: EXISTS: the cluster has some; FAILED: the file cannot be written, or is no epoch store.
+    """
+    with _whole_file(path, make=True) as connection, _transaction(connection):
+        if connection.execute("SELECT count(*) FROM cells WHERE cluster = ?", (cluster,)).fetchone()[0]:
+            raise holds_cells(path, cluster)
+        rows = [(cluster, key, content) for key, content in sorted(cells.items())]
+        connection.executemany("INSERT INTO cells VALUES (?, ?, 1, ?)", rows)
+
+
+def holds_cells(where: str, cluster: str) -> LogDeviceError:
+    """Why nothing is restored: what is there might be newer."""
+    return LogDeviceError(
+        Status.EXISTS, f'{where} holds epochs of the cluster "{cluster}" already: restore into a place that has none'
+    )
+
+
+@contextlib.contextmanager
+def _whole_file(path: str, *, make: bool) -> Iterator[sqlite3.Connection]:
+    if not make and not os.path.exists(path):
+        raise LogDeviceError(Status.FAILED, f"{path}: there is no such file")
+    settings = SqliteEpochStoreSettings()
+    file = SqliteFile(path, "", WriterIdentity(NodeId(-1), InstanceId(0)), settings, EpochStoreMetrics())
+    try:
+        yield file.connection()
+    except (sqlite3.Error, OSError) as error:
+        raise LogDeviceError(Status.FAILED, f"{path}: {error}") from None
+    finally:
+        file.close()

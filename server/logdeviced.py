@@ -16,10 +16,11 @@ import uvloop
 from client.cli.options import version_option
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.core.ids import NodeId
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 from server.admin.start import open_admin
 from server.cluster_file import read_cluster_file
 from server.die_with_parent import die_with_parent
+from server.epoch_report import report_epochs
 from server.host import NodeHost
 from server.node_settings import NodeSettings
 from server.open_files import allow_open_files, files_needed
@@ -58,6 +59,11 @@ def main(argv: list[str] | None = None) -> int:
         metavar="DIR",
         help="serve nothing: check and show the store in extents of a shard's directory, and change nothing. Exit status 3: some of it is damaged",
     )
+    parser.add_argument(
+        "--report-epochs",
+        action="store_true",
+        help="serve nothing: print what the disks of the node know of epochs, for ldctl epoch-store import. The node must not run",
+    )
     parser.add_argument("--die-with", type=int, metavar="PID", help="end when this parent process is gone")
     parser.add_argument("-v", "--verbose", action="store_true", help="log details")
     arguments = parser.parse_args(argv)
@@ -72,6 +78,8 @@ def main(argv: list[str] | None = None) -> int:
     if not __debug__:
         print("logdeviced: do not run it with -O: its assertions protect the data", file=sys.stderr)
         return 2
+    if arguments.report_epochs:
+        return _report_epochs(arguments.config, NodeId(arguments.node), arguments.data)
     if arguments.die_with is not None:
         die_with_parent(arguments.die_with)
     logging.basicConfig(
@@ -103,6 +111,23 @@ def _inspect(directory: Path) -> int:
     for line in report.lines():
         print(line)
     return 3 if report.damaged else 1 if report.opens else 0
+
+
+def _report_epochs(file: Path, node: NodeId, data: Path | None) -> int:
+    keep_files_private()
+    try:
+        config = read_cluster_file(file)
+        if node not in config.nodes:
+            raise LogDeviceError(Status.INVALID_CONFIG, f"there is no N{node} in {file}")
+        directory = data or (Path(found) if (found := config.nodes[node].data_dir) else None)
+        if directory is None:
+            raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {file}: give --data")
+        for report in report_epochs(config, node, directory):
+            sys.stdout.write(report.to_text())
+    except LogDeviceError as error:
+        print(f"logdeviced: {error.detail}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _allow_open_files(path: Path, node: NodeId) -> None:

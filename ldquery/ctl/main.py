@@ -9,6 +9,7 @@ from typing import Any
 from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 from ldquery.ctl.doctor import VERBS as DOCTOR_VERBS
+from ldquery.ctl.epoch_store import VERBS as EPOCH_STORE_VERBS
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
 from ldquery.ctl.identity import VERBS as IDENTITY_VERBS
 from ldquery.ctl.impact import VERBS as IMPACT_VERBS
@@ -37,6 +38,7 @@ VERBS: tuple[Verb, ...] = (
     *TREE_VERBS,
     *SHARD_VERBS,
     *IDENTITY_VERBS,
+    *EPOCH_STORE_VERBS,
 )
 
 FAMILIES = {
@@ -44,6 +46,7 @@ FAMILIES = {
     "settings": "settings of nodes that run",
     "identity": "certificates and tokens",
     "maintenance": "nodes and shards that are taken away when it is safe",
+    "epoch-store": "copies of the epoch store",
 }
 """Verbs of two words, by the first."""
 

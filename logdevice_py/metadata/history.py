@@ -274,7 +274,7 @@ class MetadataHistoryReader:
             if entry.log != self._metadata_log:
                 continue
             try:
-                metadata = _metadata_of(image, self._metadata_log, entry.lsn)
+                metadata = metadata_of_entry(image, self._metadata_log, entry.lsn)
             except CorruptEntryError:
                 marks.hit("metadata_log_copy_is_corrupt")
                 self.corrupt_copies += 1
@@ -341,7 +341,7 @@ class MetadataHistoryReader:
                 timer.cancel()
 
 
-def _metadata_of(image: bytes, log: LogId, lsn: Lsn) -> EpochMetaData | None:
+def metadata_of_entry(image: bytes, log: LogId, lsn: Lsn) -> EpochMetaData | None:
     """The record in an entry of a metadata log; None when the entry is a hole.
 
     Raises:

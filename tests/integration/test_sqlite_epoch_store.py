@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from epoch_store.interface import GetLastCleanEpoch, Result
+from epoch_store.all_cells import read_cells, write_cells
+from epoch_store.interface import GetLastCleanEpoch, RegisterShard, Result, SetLastCleanEpoch
 from epoch_store.sqlite import SqliteEpochStore, SqliteEpochStoreSettings
-from logdevice_py.core.status import Status
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND
 from tests.epoch_stores import LOG, given, identity, next_epoch, run, run_one
 
@@ -148,3 +151,23 @@ async def test_a_file_removed_or_replaced_under_an_open_store_stops_it(tmp_path:
     for _ in range(2):
         assert (await run_one(store, next_epoch())).status is Status.FAILED
     store.close()
+
+
+async def test_all_cells_are_copied_and_written_where_there_are_none(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/epochs.db"
+    with pytest.raises(LogDeviceError, match="there is no such file"):
+        read_cells(url, "test")
+    store = SqliteEpochStore(f"{tmp_path}/epochs.db", "test", identity(), asyncio.get_running_loop())
+    await run(store, next_epoch(), SetLastCleanEpoch(LOG, Epoch(1), None), RegisterShard(bytes(16), NodeId(3), 2, None))
+    copied = read_cells(url, "test")
+    assert sorted(copied) == ["logs/7/lce", "logs/7/sequencer", "shards/N3:S2"]
+    with pytest.raises(LogDeviceError) as caught:
+        write_cells(url, "test", copied)
+    assert caught.value.status is Status.EXISTS
+    store.close()
+    restored = f"sqlite://{tmp_path}/restored.db"
+    write_cells(restored, "test", copied)
+    assert read_cells(restored, "test") == copied
+    with pytest.raises(LogDeviceError) as caught:
+        read_cells("memory:", "test")
+    assert caught.value.status is Status.NOTSUPPORTED

@@ -14,15 +14,17 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.utils import AsyncResult
 
-from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, Result
+from epoch_store.all_cells import read_cells, write_cells
+from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, RegisterShard, Result, SetLastCleanEpoch
 from epoch_store.zookeeper import ZooKeeperEpochStore, ZooKeeperEpochStoreSettings
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId
-from logdevice_py.core.status import Status
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND
 from server.dev.free_ports import free_ports
 from server.dev.zookeeper_server import ZooKeeperServer, why_no_zookeeper
-from tests.epoch_stores import LOG, given, identity, next_epoch, run_batch, run_one
+from tests.epoch_stores import LOG, given, identity, next_epoch, run, run_batch, run_one
 from tests.zookeeper import LosingProxy
 
 OpenStore: TypeAlias = Callable[..., ZooKeeperEpochStore]
@@ -305,3 +307,20 @@ async def test_a_znode_that_somebody_else_wrote_fails_and_is_left_alone(
     result = await run_one(store, next_epoch())
     assert (result.status, result.version) == (Status.FAILED, 2)
     assert "logs/7/sequencer" in result.detail
+
+
+async def test_all_cells_are_copied_and_written_where_there_are_none(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    store = open_store(settings=PATIENT)
+    await until_ok(store)
+    await run(store, SetLastCleanEpoch(LOG, Epoch(1), None), RegisterShard(bytes(16), NodeId(3), 2, None))
+    copied = await asyncio.to_thread(read_cells, server.url, "test")
+    assert sorted(copied) == ["logs/7/lce", "logs/7/sequencer", "shards/N3:S2"]
+    with pytest.raises(LogDeviceError) as caught:
+        await asyncio.to_thread(write_cells, server.url, "test", copied)
+    assert caught.value.status is Status.EXISTS
+    await asyncio.to_thread(write_cells, server.url, "restored", copied)
+    assert await asyncio.to_thread(read_cells, server.url, "restored") == copied
+    with pytest.raises(LogDeviceError, match="has no"):
+        await asyncio.to_thread(read_cells, server.url, "nobody")

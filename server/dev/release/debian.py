@@ -40,7 +40,7 @@ def file_tree(source: SourceOfRelease, wheels: Sequence[Path], root: Path) -> No
     _write(root / "lib/systemd/system/logdeviced@.service", source.conf("systemd", "logdeviced@.service").read_text())
     (root / "etc/logdevice").mkdir(parents=True)
     pages = root / "usr/share/doc/logdevice-py"
-    for page in ("install.md", "upgrades.md", "operators.md", "ldctl.md", "security.md", "settings.md"):
+    for page in ("install.md", "upgrades.md", "disaster.md", "operators.md", "ldctl.md", "security.md", "settings.md"):
         _write(pages / page, (source.directory / "docs" / page).read_text())
     _write(pages / LOCK, source.conf("debian", LOCK).read_text())
     _write(pages / "copyright", (source.directory / "LICENSE").read_text())
