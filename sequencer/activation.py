@@ -12,7 +12,7 @@ from epoch_store.updaters import ToNextEpoch
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, is_internal_log
+from logdevice_py.core.ids import COPYSET_SIZE_MAX, USER_LOG_ID_MAX, LogId, is_internal_log
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, Epoch
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
@@ -33,7 +33,11 @@ def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerCo
     shards = context.nodeset(log, attributes)
     if shards is None:
         return None
-    return WantedPlacement.of(shards, attributes.replication, context.config, context.cluster.generation)
+    replication = attributes.replication
+    extras = 0
+    if log <= USER_LOG_ID_MAX:
+        extras = min(attributes.extra_copies, COPYSET_SIZE_MAX - replication.copies)
+    return WantedPlacement.of(shards, replication, context.config, context.cluster.generation, extras)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _AWAITED = int(StoredFlags.AWAITED)
 _SOFT_PREEMPTED = int(StoredFlags.SOFT_PREEMPTED)
 _DRAINING = int(StoreFlags.DRAINING)
 _SYNC = int(StoreFlags.SYNC)
-_UNKNOWN_OUTCOME = frozenset({Status.FAILED, Status.SHUTDOWN, Status.INTERNAL})
+UNKNOWN_OUTCOME = frozenset({Status.FAILED, Status.SHUTDOWN, Status.INTERNAL})
 """Refusals after which a copy may exist all the same: the write may have come before the failure."""
 
 
@@ -302,7 +302,7 @@ class Appender:
             if self._amendable is None:
                 self._amendable = set()
             self._amendable.add(message.shard)
-        elif message.status in _UNKNOWN_OUTCOME:
+        elif message.status in UNKNOWN_OUTCOME:
             self._maybe_stored = True
         elif message.status is Status.BADPAYLOAD:
             self._lacks_body(message.shard)
@@ -331,7 +331,7 @@ class Appender:
             marks.hit("shard_lost_its_data")
             self.owner.on_shard_lost(message.shard)
         else:
-            if status in _UNKNOWN_OUTCOME:
+            if status in UNKNOWN_OUTCOME:
                 self._maybe_stored = True
             availability.note_status(message.shard, status, now)
         self._recipient_failed(now)
@@ -364,7 +364,7 @@ class Appender:
                         self._amendable = set()
                     self._amendable.add(shard)
         self._expected = 0
-        copyset = self.owner.pick_copyset(self.size, self.copyset, now)
+        copyset = self._choose(now)
         context = self.context
         context.metrics.waves_repeated += 1
         if copyset is None:
@@ -375,6 +375,10 @@ class Appender:
             return
         header = parse_header(self.image)
         self._send(copyset, body_of(self.image), header.body_length, header.body_crc, now)
+
+    def _choose(self, now: Micros) -> tuple[ShardId, ...] | None:
+        """The copyset of the next wave; None: there is none at present."""
+        return self.owner.pick_copyset(self.size, self.copyset, now)
 
     def _send(self, copyset: tuple[ShardId, ...], body: bytes, length: int, crc: int, now: Micros) -> None:
         owner = self.owner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from google_crc32c import value as crc32c
 
@@ -18,6 +18,7 @@ from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.extra_copies import ExtraCopies
 from logdevice_py.placement.policy import CopysetSource
 from logdevice_py.protocol.messages import StoreFlags
 from sequencer.appender import Appender, AppenderState
@@ -81,9 +82,12 @@ class EpochOwner(Protocol):
 class EpochSequencer:
     """One epoch while this node sequences it. Nodeset and replication never change within it."""
 
+    _appender_type: ClassVar[type[Appender]] = Appender
+
     __slots__ = (
         "_answers",
         "_compression",
+        "_extras",
         "_selector",
         "_selector_version",
         "_sticky",
@@ -154,6 +158,7 @@ class EpochSequencer:
         self._sticky: StickyCopyset | None = None
         self._selector: CopysetSource | None = None
         self._selector_version = 0
+        self._extras: ExtraCopies | None = None
         self.set_attributes(attributes)
 
     def set_attributes(self, attributes: LogAttributes) -> None:
@@ -266,7 +271,7 @@ class EpochSequencer:
             first, last = transaction_ids(frames)
             counts = self.counts = counts.with_entry(records, len(body), timestamp, first, last)
             extensions += encode_counts(counts)
-        appender = Appender(self, lsn, timestamp, frames, records, flags, size, wanted, extensions, counts)
+        appender = self._appender_type(self, lsn, timestamp, frames, records, flags, size, wanted, extensions, counts)
         if not len(window):
             self.context.busy[self] = None
         window.grow(appender)
@@ -292,12 +297,22 @@ class EpochSequencer:
         context = self.context
         selector = self._selector
         if selector is None or self._selector_version != context.placement_version:
-            selector = self._selector = context.selector(self.interval.domains(context.config.location))
-            self._selector_version = context.placement_version
+            selector = self._copyset_source()
         sticky = self._sticky
         if sticky is None:
             sticky = self._sticky = StickyCopyset()
-        return sticky.pick(size, tried, self.attributes, selector, context.availability, self.lost, now)
+        return sticky.pick(size, tried, self.attributes, selector, context.availability, self.lost, now, self._extras)
+
+    def _copyset_source(self) -> CopysetSource:
+        """Who chooses copysets, as of the cluster's present configuration."""
+        context = self.context
+        if self._selector is None or self._selector_version != context.placement_version:
+            domains = self.interval.domains(context.config.location)
+            self._selector = context.selector(domains)
+            if self.interval.extra_copies:
+                self._extras = context.placement.extra_copies(domains, self.interval.extra_copies, context.rng)
+            self._selector_version = context.placement_version
+        return self._selector
 
     def on_replicated(self, appender: Appender, now: Micros) -> None:
         """An entry is fully replicated: acknowledge it, and reap what can be reaped."""
@@ -398,15 +413,18 @@ class EpochSequencer:
         if self.withholds:
             self.owner.withheld.add(self, appender)
             return
+        self._tell(appender, list(appender.copyset))
+
+    def _tell(self, appender: Appender, holders: list[ShardId]) -> None:
+        """Tell clients that an entry is stored, and where."""
         esn = appender.lsn & 0xFFFFFFFF
         if esn > self.acknowledged:
             self.acknowledged = Esn(esn)
-        copyset = list(appender.copyset)
         # As it was stored: the log's durability may have changed since, and a frame may have asked for more.
         durability = Durability.SYNC if appender.synced else Durability.ASYNC
         acknowledge = self._answers.acknowledge
         for frame in appender.frames:
-            acknowledge(frame, self.log, appender.lsn, appender.timestamp, durability, copyset)
+            acknowledge(frame, self.log, appender.lsn, appender.timestamp, durability, holders)
 
     def acknowledge_withheld(self, appender: Appender) -> None:
         """The epochs before are sealed: tell that an entry is stored."""

@@ -26,6 +26,7 @@ from sequencer.batching import OpenEntry
 from sequencer.context import SequencerContext
 from sequencer.effects import LogNotice
 from sequencer.epoch_sequencer import EpochSequencer
+from sequencer.extra_copies import EpochWithExtras
 from sequencer.frames import NO_NODE
 from sequencer.history_trim import HistoryTrim
 from sequencer.metadata_log import MetadataLogWrite
@@ -270,7 +271,8 @@ class Sequencer:
         assert interval is not None
         self.release_shards = self.context.all_shards(metadata)
         self.guarded = bool(metadata.guarded_since)
-        self.current = EpochSequencer(
+        make = EpochWithExtras if interval.extra_copies else EpochSequencer
+        self.current = make(
             self,
             self.context,
             self.context.answers,

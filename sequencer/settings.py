@@ -50,6 +50,14 @@ class SequencerSettings:
         hi=10,
         doc="A recipient's failure starts the next wave at once during this many waves; later ones wait.",
     )
+    settle_min_us: int = setting(
+        5 * _MS,
+        unit="us",
+        lo=_MS,
+        hi=60 * _S,
+        doc="Of logs with extra copies: an entry that is acknowledged waits at least so long, and as long as the recent p99, for the copies that are still missing, before those that are there "
+        "are made the whole copyset.",
+    )
     graylist_us: int = setting(
         10 * _S,
         unit="us",

@@ -67,8 +67,8 @@ class LogParts:
 
     @property
     def copies(self) -> int:
-        """The fewest copies of an entry in any part."""
-        return min(interval.replication.copies for interval, _, _ in self._parts)
+        """The fewest copies of an entry in any part, when all goes well."""
+        return min(interval.copies for interval, _, _ in self._parts)
 
     def answered(self, answers: Mapping[ShardId, Any]) -> bool:
         """Whether an f-majority of each part has answered, whatever it lost."""

@@ -117,7 +117,7 @@ class ReadSet:
         self._metrics = metrics
         self._version = 0
         self.replication = 0
-        """Copies of the interval's entries."""
+        """Copies of the interval's entries, when all goes well."""
         self._config_version = 0
         self._share = 0
         self._known_down: list[int] = []
@@ -147,7 +147,7 @@ class ReadSet:
             sender.cancel_timer()
             if shard not in self.senders or self.senders[shard].status is SenderStatus.ABSENT:
                 self._stop(sender)
-        self.replication = interval.replication.copies
+        self.replication = interval.copies
         settings = self._settings
         self._share = max(settings.shard_buffer_bytes_min, settings.buffer_bytes // max(1, len(self.senders)))
 

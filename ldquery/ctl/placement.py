@@ -222,7 +222,8 @@ def _tell(
     attributes = config.log(log)
     asked = "not configured" if attributes is None else str(attributes.replication)
     entries = f"{report.entries} entries in {report.copysets} copysets, {format_lsn(looked_at[0])} to {format_lsn(looked_at[1])}"
-    show(arguments, {"log": config.log_name(log), "replicate": asked, "looked at": entries})
+    extras = {"extra copies": attributes.extra_copies} if attributes is not None and attributes.extra_copies else {}
+    show(arguments, {"log": config.log_name(log), "replicate": asked, **extras, "looked at": entries})
     show_rows(arguments, report.table(), _SHOWN)
     lines = report.sentences()
     if report.entries and not report.short():

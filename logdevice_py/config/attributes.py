@@ -38,6 +38,14 @@ class LogAttributes:
     nodeset_size: int = setting(
         0, unit="shards", lo=0, hi=NODESET_SIZE_MAX, doc="Shards over which an epoch of the log is spread; 0 is all."
     )
+    extra_copies: int = setting(
+        0,
+        unit="copies",
+        lo=0,
+        hi=16,
+        doc="Copies that are sent beside those that `replicate` asks for, as far as shards are available; an append is acknowledged when any of them satisfy "
+        "`replicate`. For slow disks and distant regions.",
+    )
     durability: Durability = setting(  # noqa: RUF009  (fields that `setting` makes)
         Durability.SYNC,
         unit="text",

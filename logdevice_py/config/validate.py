@@ -51,10 +51,11 @@ def validate_cluster(config: ClusterConfig) -> None:
         if replication not in checked:
             check_replication(f'logs."{group.path}".replicate', config, replication, config.storage_shards())
             checked.add(replication)
-        if 0 < group.attributes.nodeset_size < replication.copies:
+        extras = group.attributes.extra_copies
+        if 0 < group.attributes.nodeset_size < replication.copies + extras:
             raise invalid(
                 f'logs."{group.path}".nodeset_size',
-                f"found {group.attributes.nodeset_size}, the log keeps {replication.copies} copies of a record",
+                f"found {group.attributes.nodeset_size}, the log keeps {replication.copies + extras} copies of a record",
             )
 
 

@@ -19,7 +19,15 @@ import msgpack
 from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.extensions import TailState, parse_extensions
-from logdevice_py.core.ids import NODE_ID_MAX, NODESET_SIZE_MAX, SHARD_INDEX_MAX, Generation, NodeId, ShardId
+from logdevice_py.core.ids import (
+    COPYSET_SIZE_MAX,
+    NODE_ID_MAX,
+    NODESET_SIZE_MAX,
+    SHARD_INDEX_MAX,
+    Generation,
+    NodeId,
+    ShardId,
+)
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, EPOCH_MIN, Epoch, Lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
@@ -80,6 +88,13 @@ class EpochInterval:
     labels: Labels | None = None
     """The failure domains of the shards, for as long as the interval is in the history: whoever moves a node to another rack changes nothing about
     where older entries may be. None: a version of the software that kept none decided the interval; the cluster file holds."""
+    extra_copies: int = 0
+    """Copies that sequencers send beside those that the replication property asks for. Proofs do not depend on it."""
+
+    @property
+    def copies(self) -> int:
+        """How many shards get an entry when all goes well."""
+        return self.replication.copies + self.extra_copies
 
     def domains(self, location: Callable[[ShardId], Location | None]) -> FailureDomains:
         """What every proof and every judgement of copysets about these epochs goes by. The only way to get it.
@@ -111,9 +126,10 @@ class EpochInterval:
         return None
 
     def same_placement(self, other: EpochInterval) -> bool:
-        """Whether both ask for the same shards, generations, failure domains and replication; the order of shards does not matter."""
+        """Whether both ask for the same shards, generations, failure domains, replication and extra copies; the order of shards does not matter."""
         return (
             self.replication == other.replication
+            and self.extra_copies == other.extra_copies
             and self.labels == other.labels
             and sorted(self.nodeset) == sorted(other.nodeset)
         )
@@ -181,6 +197,8 @@ class EpochMetaData:
         for interval in self.history:
             assert 1 <= len(interval.nodeset) <= NODESET_SIZE_MAX, len(interval.nodeset)
             assert len(set(interval.shards)) == len(interval.nodeset), "a shard is listed twice"
+            assert interval.extra_copies >= 0, interval
+            assert interval.copies <= COPYSET_SIZE_MAX, interval
             if interval.labels is not None:
                 assert len(interval.labels) == len(labelled_scopes(interval.replication)), interval
                 assert all(len(level) == len(interval.nodeset) for level in interval.labels), interval
@@ -197,6 +215,7 @@ class EpochMetaData:
             ]
             for interval in self.history
         ]
+        extras = [interval.extra_copies for interval in self.history]
         encoded: bytes = msgpack.packb(
             [
                 METADATA_VERSION,
@@ -208,8 +227,9 @@ class EpochMetaData:
                 self.replication_changed_at,
                 self.epoch_given_at,
                 [interval.labels for interval in self.history],
-                *([self.guarded_since] if self.guarded_since or self.strict_since else ()),
-                *([self.strict_since] if self.strict_since else ()),
+                *([self.guarded_since] if self.guarded_since or self.strict_since or any(extras) else ()),
+                *([self.strict_since] if self.strict_since or any(extras) else ()),
+                *([extras] if any(extras) else ()),
             ]
         )
         assert len(encoded) <= ENCODED_SIZE_MAX, len(encoded)
@@ -251,7 +271,8 @@ def _metadata(fields: Any) -> EpochMetaData:
     labels = _list(fields[_FIELDS], "labels", HISTORY_MAX) if len(fields) > _FIELDS else [None] * len(intervals)
     if len(labels) != len(intervals):
         raise ValueError(f"labels of {len(labels)} intervals for {len(intervals)}")
-    history = tuple(map(_interval, intervals, labels))
+    extras = _extra_copies(fields[_FIELDS + 3 :], len(intervals))
+    history = tuple(map(_interval, intervals, labels, extras))
     if not history or history[-1].since >= epoch or any(a.since >= b.since for a, b in itertools.pairwise(history)):
         raise ValueError("the intervals do not ascend up to the epoch")
     if type(fields[3]) is not bool or type(fields[4]) is not bool:
@@ -264,22 +285,35 @@ def _metadata(fields: Any) -> EpochMetaData:
         NodeId(_integer(fields[5], "writer", -1, NODE_ID_MAX)),
         Timestamp(_integer(fields[6], "replication_changed_at", 0, _TIMESTAMP_MAX)),
         Timestamp(_integer(fields[7], "epoch_given_at", 0, _TIMESTAMP_MAX)),
-        *_promises(fields[_FIELDS + 1 : _FIELDS + 3], epoch),
+        *_promises(fields[_FIELDS + 1 :], epoch),
     )
 
 
 def _promises(fields: list[Any], epoch: int) -> tuple[Epoch, Epoch]:
-    """Since when the log is guarded, and strictly ordered; the first is 0 only where the second follows."""
+    """Since when the log is guarded, and strictly ordered; 0 only where more follows."""
     guarded = strict = EPOCH_INVALID
     if fields:
         least = EPOCH_MIN if len(fields) == 1 else EPOCH_INVALID
         guarded = Epoch(_integer(fields[0], "guarded_since", least, epoch))
     if len(fields) > 1:
-        strict = Epoch(_integer(fields[1], "strict_since", EPOCH_MIN, epoch))
+        least = EPOCH_MIN if len(fields) == 2 else EPOCH_INVALID
+        strict = Epoch(_integer(fields[1], "strict_since", least, epoch))
     return guarded, strict
 
 
-def _interval(raw: Any, labels: Any) -> EpochInterval:
+def _extra_copies(fields: list[Any], intervals: int) -> tuple[int, ...]:
+    """Of each interval; records have it only where some interval has extra copies."""
+    if not fields:
+        return (0,) * intervals
+    extras = tuple(
+        _integer(each, "extra_copies", 0, COPYSET_SIZE_MAX) for each in _list(fields[0], "extra_copies", HISTORY_MAX)
+    )
+    if len(extras) != intervals or not any(extras):
+        raise ValueError(f"extra_copies: a number for each of {intervals} intervals expected, not all 0")
+    return extras
+
+
+def _interval(raw: Any, labels: Any, extra_copies: int) -> EpochInterval:
     fields = len(_list(raw, "interval", 4))
     if fields < 3:
         raise ValueError("an interval has three or four fields")
@@ -293,7 +327,9 @@ def _interval(raw: Any, labels: Any) -> EpochInterval:
         labels = _labels(tuple(_integers(level, "labels", NODESET_SIZE_MAX) for level in levels))
         if len(labels) != len(labelled_scopes(replication)) or any(len(level) != len(nodeset) for level in labels):
             raise ValueError("labels: a number for each shard at each scope above node expected")
-    return EpochInterval(Epoch(since), nodeset, replication, version, labels)
+    if replication.copies + extra_copies > COPYSET_SIZE_MAX:
+        raise ValueError(f"{extra_copies} extra copies are too many")
+    return EpochInterval(Epoch(since), nodeset, replication, version, labels, extra_copies)
 
 
 # Cached, so that the logs of a node that have equal nodesets share them in memory.

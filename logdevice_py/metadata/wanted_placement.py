@@ -28,6 +28,7 @@ class WantedPlacement:
     """Of the cluster file that asks for it."""
     excluded_known: bool = True
     """Which shards are lost or drained is known."""
+    extra_copies: int = 0
 
     @classmethod
     def of(
@@ -36,6 +37,7 @@ class WantedPlacement:
         replication: ReplicationProperty,
         config: ClusterConfig,
         generation: Callable[[ShardId], Generation],
+        extra_copies: int = 0,
     ) -> WantedPlacement:
         """The shards chosen by a cluster file, in the generations that `generation` says; 0: not heard of."""
         return cls(
@@ -46,6 +48,7 @@ class WantedPlacement:
             config.location,
             config.version,
             config.excluded_known,
+            extra_copies,
         )
 
     def unheard(self) -> list[ShardId]:
@@ -72,7 +75,9 @@ class WantedPlacement:
                 nodeset.append((shard, generation))
         if not nodeset:
             return None
-        wanted = EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication, self.config_version)
+        wanted = EpochInterval(
+            EPOCH_MIN, tuple(nodeset), self.replication, self.config_version, extra_copies=self.extra_copies
+        )
         wanted = wanted.labelled(self.location)
         if not wanted.domains(self.location).can_replicate([shard for shard, _ in nodeset if shard in self.writable]):
             return None

@@ -15,6 +15,7 @@ from logdevice_py.core.ids import NODESET_SIZE_MAX, LogId, ShardId, format_shard
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.placement.extra_copies import ExtraCopies
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.policies import RackAware, RegionAware, Weighted
 from logdevice_py.placement.policy import CopysetSource, PlacementPolicy
@@ -153,6 +154,10 @@ class ClusterPlacement:
         fallback = self._fallback.copysets(domains, at, rng)
         proposed = self._asked("copysets", domains, at, rng)
         return fallback if proposed is None else _CheckedSource(proposed, fallback, domains, self._refuse)
+
+    def extra_copies(self, domains: FailureDomains, count: int, rng: Rng) -> ExtraCopies:
+        """Who chooses the extra copies of an epoch."""
+        return ExtraCopies(count, domains.by_shard, self._topology.capacity, rng)
 
     def reading_order(
         self, shards: Sequence[ShardId], at: Location | None, health: Callable[[ShardId], ReadHealth], rng: Rng

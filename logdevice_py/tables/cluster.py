@@ -203,3 +203,4 @@ class HistoricalMetadataRow:
         "Which shards count as one rack, row and so on in these epochs, whatever the cluster file says by now: rack=N0:S0 N1:S0|N2:S0. "
         "Empty: only nodes matter. NULL: not kept; the cluster file holds.",
     )
+    extra_copies: int | None = column(_INTEGER, "Copies that are sent beside those of `replication`.")

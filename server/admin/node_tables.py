@@ -201,7 +201,7 @@ def historical_metadata_rows(
 ) -> Iterator[HistoricalMetadataRow]:
     """Rows of table `historical_metadata`."""
     if metadata is None:
-        yield HistoricalMetadataRow(log, status.name, None, None, None, None, None, None)
+        yield HistoricalMetadataRow(log, status.name, None, None, None, None, None, None, None)
         return
     history = metadata.history
     for position, interval in enumerate(history):
@@ -215,6 +215,7 @@ def historical_metadata_rows(
             storage_set_size=len(interval.nodeset),
             storage_set=_nodeset(interval),
             failure_domains=_failure_domains(interval),
+            extra_copies=interval.extra_copies,
         )
 
 

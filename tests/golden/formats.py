@@ -438,6 +438,12 @@ def metadata_cases() -> Iterator[GoldenCase]:
     """Records of epoch metadata, in the epoch store and in metadata logs."""
     encoded = _metadata().encode()
     yield GoldenCase("two intervals", encoded, EpochMetaData.decode)
+    first, second = _metadata().history
+    history = first, dataclasses.replace(second, extra_copies=2)
+    with_extras = dataclasses.replace(_metadata(), history=history)
+    yield GoldenCase("extra copies", with_extras.encode(), EpochMetaData.decode)
+    promised = dataclasses.replace(with_extras, guarded_since=Epoch(5), strict_since=Epoch(7))
+    yield GoldenCase("guarded, strictly ordered, extra copies", promised.encode(), EpochMetaData.decode)
     fields = msgpack.unpackb(encoded)
     yield GoldenCase("without labels", msgpack.packb(fields[:8]), EpochMetaData.decode, written=False)
     without_version = [fields[0], fields[1], [each[:3] for each in fields[2]], *fields[3:8]]

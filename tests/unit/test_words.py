@@ -32,7 +32,7 @@ GONE = {
     r"(?<![a-z])heal(s|ed|ing)?(?![a-z])": "repair",
     r"(?<![a-z])mend(s|ed|ing)?(?![a-z])": "repair, fix",
     r"regain": "metadata resync",
-    r"settle[sd]": "immutable, handled",
+    r"settle[sd][ _](until|through|up[ _]to)": "immutable; an entry with extra copies is settled, see docs/terminology.md",
     r"ma(d|k)es?[ _]good": "re-replicate",
     r"afresh": "start a new generation",
     r"(?<![a-z])(for|in)[ _](its|their)[ _]turn(?![a-z])": "be queued",

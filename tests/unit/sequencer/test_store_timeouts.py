@@ -52,3 +52,16 @@ def test_the_slowest_shard_of_a_copyset_sets_the_timeout() -> None:
     timers.advance(Micros(1_000_000))
     assert timeouts.timeout((SHARD,), 1) == 20_000
     assert 400_000 < timeouts.timeout((SHARD, ShardId(1)), 1) <= 500_000
+
+
+def test_what_is_usual_is_the_p99_of_the_slowest_shard() -> None:
+    timers = TimerQueue()
+    settings = SequencerSettings(store_timeout_initial_us=400_000, store_timeout_factor=4)
+    timeouts = StoreTimeouts(settings, timers)
+    assert timeouts.usual([SHARD]) == 100_000, "nothing is known: a part of the timeout"
+    for latency in [*[1_000] * 99, 60_000]:
+        timeouts.note(SHARD, latency, Micros(0))
+        timeouts.note(ShardId(1), 4 * latency, Micros(0))
+    timers.advance(Micros(1_000_000))
+    assert 1_000 < timeouts.usual([SHARD]) <= 1_250
+    assert 4_000 < timeouts.usual([SHARD, ShardId(1)]) <= 5_000

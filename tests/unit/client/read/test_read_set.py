@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -91,3 +92,11 @@ def test_another_interval_stops_those_that_are_not_in_it(reading: Reading) -> No
     assert list(reading.set.senders) == [shard(2), shard(3)]
     assert reading.statuses == [IDLE, IDLE]
     reading.timers.advance(Micros(20))
+
+
+def test_shards_are_told_how_many_copies_there_are_with_extra_copies(reading: Reading) -> None:
+    reading.outbox.take()
+    reading.set.enter(replace(make_interval(1, [0, 1, 2], 2), extra_copies=1), make_config(3))
+    reading.set.start_all(NOW, single_copy=True)
+    starts = [effect.message for effect in reading.outbox.take() if isinstance(effect, Send)]
+    assert [start.replication for start in starts if isinstance(start, Start)] == [3, 3, 3]

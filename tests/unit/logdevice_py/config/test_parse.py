@@ -228,7 +228,8 @@ class TestLogs:
     def test_every_attribute_can_be_set_and_survives_rendering(self) -> None:
         attributes = """
             replicate = "rack:2"
-            nodeset_size = 2
+            nodeset_size = 4
+            extra_copies = 2
             durability = "async"
             sequencer_batching = false
             batching_time_us = "5ms"
@@ -280,6 +281,11 @@ class TestLogs:
                 '[logs."/a"]\nids = 1\nreplicate = "node:2"\nnodeset_size = 1',
                 'logs."/a".nodeset_size: found 1, the log keeps 2 copies',
             ),
+            (
+                '[logs."/a"]\nids = 1\nreplicate = "node:2"\nnodeset_size = 3\nextra_copies = 2',
+                'logs."/a".nodeset_size: found 3, the log keeps 4 copies',
+            ),
+            ('[logs."/a"]\nextra_copies = 17', 'logs."/a".extra_copies: 17 is above the maximum 16'),
         ],
     )
     def test_errors(self, table: str, text: str) -> None:

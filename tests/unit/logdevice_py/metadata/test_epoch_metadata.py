@@ -236,8 +236,12 @@ def test_noise_is_corrupt_and_nothing_worse(noise: bytes) -> None:
 
 def test_fields_that_a_later_version_adds_at_the_end_are_ignored() -> None:
     assert EpochMetaData.decode(fields(added=7)) == replace(METADATA, guarded_since=Epoch(7))
-    encoded = msgpack.packb([*msgpack.unpackb(fields(added=7)), 3, [4]])
-    assert EpochMetaData.decode(encoded) == replace(METADATA, guarded_since=Epoch(7), strict_since=Epoch(3))
+    encoded = msgpack.packb([*msgpack.unpackb(fields(added=7)), 3])
+    known = replace(METADATA, guarded_since=Epoch(7), strict_since=Epoch(3))
+    assert EpochMetaData.decode(encoded) == known
+    first, second, third = known.history
+    with_extras = replace(known, history=(first, second, replace(third, extra_copies=1)))
+    assert EpochMetaData.decode(msgpack.packb([*msgpack.unpackb(with_extras.encode()), [4]])) == with_extras
 
 
 def test_a_log_says_since_when_it_is_guarded() -> None:
@@ -256,3 +260,26 @@ def test_a_log_says_since_when_it_is_strictly_ordered() -> None:
         EpochMetaData.decode(msgpack.packb([*msgpack.unpackb(fields(added=7)), METADATA.epoch + 1]))
     with pytest.raises(CorruptEntryError, match="guarded_since"):
         EpochMetaData.decode(fields(added=0))
+
+
+@pytest.mark.parametrize("guarded", [0, 7])
+@pytest.mark.parametrize("strict", [0, 3])
+def test_an_interval_says_how_many_extra_copies_there_are(guarded: int, strict: int) -> None:
+    first, second, third = METADATA.history
+    history = first, replace(second, extra_copies=2), third
+    extra = replace(METADATA, history=history, guarded_since=Epoch(guarded), strict_since=Epoch(strict))
+    assert EpochMetaData.decode(extra.encode()) == extra
+    assert msgpack.unpackb(extra.encode())[:9] == msgpack.unpackb(METADATA.encode()), "nothing else changes"
+    assert [each.copies for each in extra.history] == [2, 4, 2]
+    assert not history[1].same_placement(second)
+
+
+def test_without_extra_copies_nothing_is_added() -> None:
+    assert len(msgpack.unpackb(METADATA.encode())) == 9
+
+
+@pytest.mark.parametrize("extras", [[0, 0, 0], [1, 0], [1, 0, 0, 0], [-1, 1, 0], [126, 0, 0], [None, 1, 0], 1, []])
+def test_what_cannot_be_extra_copies_is_refused(extras: Any) -> None:
+    encoded = msgpack.packb([*msgpack.unpackb(METADATA.encode()), 0, 0, extras])
+    with pytest.raises(CorruptEntryError, match="extra"):
+        EpochMetaData.decode(encoded)

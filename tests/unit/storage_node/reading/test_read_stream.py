@@ -407,6 +407,14 @@ class TestSingleCopyDelivery:
             ships_it = [shard for shard in copyset if single_copy(shard, down, 3, order)(stored)]
             assert len([shard for shard in ships_it if shard not in unpack_shards(down)]) == 1, (copyset, ships_it)
 
+    def test_with_extra_copies_one_ships_as_well_also_where_some_are_missing(self) -> None:
+        rng = random.Random(2)
+        for _ in range(300):
+            copyset = tuple(rng.sample(SHARDS, rng.randrange(2, 5)))
+            down = frozenset(shard for shard in SHARDS if rng.random() < 0.3 and shard not in copyset[:1])
+            ships_it = [shard for shard in copyset if ships(copyset, shard, down, 4) and shard not in down]
+            assert len(ships_it) == 1, (copyset, down)
+
     def test_an_order_is_obeyed_and_confirmed(self, recent: StorageSettings) -> None:
         driver = ShardDriver(recent)
         for esn, copyset in enumerate([(A, B, C), (B, A, C)], 1):
