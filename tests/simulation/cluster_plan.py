@@ -5,12 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from logdevice_py.config.location import Scope
 from logdevice_py.config.replication import ReplicationProperty
 
 _TOLERANT = {"node:2": ("node:2", "node:3")}
 """What a log may be changed to: no property that tolerates less than the one it begins with, on which the damage done depends."""
+
+
+_COPIES_MAX: Final = 3
+"""Of any property that a log may have."""
 
 
 @dataclass(slots=True)
@@ -95,10 +100,24 @@ class ClusterPlan:
             "max_writes_in_flight": str(rng.choice([2, 5, 100, 1000])),
             "sticky_copysets": rng.choice(["true", "false"]),
         }
+        if "extra_copies" in self.attributes:
+            self.let_have_extras(rng.choice([0, 1, 2]))
 
     def change_nodeset_size(self, rng: random.Random) -> None:
         """Fewer or more shards an epoch."""
         self.attributes["nodeset_size"] = str(rng.choice([0, max(3, len(self.nodes) - 1), len(self.nodes)]))
+        self._fit_nodeset_size()
+
+    def let_have_extras(self, extras: int) -> None:
+        """Entries have copies beside those that `replicate` asks for."""
+        self.attributes["extra_copies"] = str(extras)
+        self._fit_nodeset_size()
+
+    def _fit_nodeset_size(self) -> None:
+        """Nodesets have room for extra copies, whatever `replicate` may be changed to."""
+        extras = int(self.attributes.get("extra_copies", "0"))
+        if extras and int(self.attributes.get("nodeset_size", "0")) < _COPIES_MAX + extras:
+            self.attributes["nodeset_size"] = "0"
 
     def change_replication(self, rng: random.Random) -> None:
         """More or fewer copies."""

