@@ -18,6 +18,7 @@ from sequencer.activation import ActivationState, wanted_placement
 from sequencer.appender import Appender, AppenderState
 from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
+from sequencer.extra_copies import AppenderWithExtras
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.recovery.attempt import EpochRecoveryState
@@ -163,15 +164,17 @@ class _Explainer:
 
     def _of_window(self, epoch: EpochSequencer) -> Iterator[WaitsRow]:
         """Entries that wait for the same make one row, at the place of the first of them."""
-        found: dict[tuple[WaitCause, tuple[ShardId, ...]], tuple[Appender, Explanation, list[int]]] = {}
+        found: dict[tuple[WaitKind, WaitCause, tuple[ShardId, ...]], tuple[Appender, Explanation, list[int]]] = {}
         for appender in epoch.entries():
+            is_told = isinstance(appender, AppenderWithExtras) and appender.is_told
             explanation = self._of_appender(appender, epoch)
-            first = found.setdefault(explanation[:2], (appender, explanation, [0]))
+            kind = WaitKind.RELEASE if is_told else WaitKind.APPEND
+            first = found.setdefault((kind, *explanation[:2]), (appender, explanation, [0]))
             first[2][0] += 1
         wall = self._context.wall()
-        for appender, explanation, (waiting,) in found.values():
+        for (kind, *_), (appender, explanation, (waiting,)) in found.items():
             waited = (wall - appender.timestamp) / 1e6
-            yield self._row(WaitKind.APPEND, epoch.log, explanation, lsn=appender.lsn, waiting=waiting, waited=waited)
+            yield self._row(kind, epoch.log, explanation, lsn=appender.lsn, waiting=waiting, waited=waited)
 
     def _of_appender(self, appender: Appender, epoch: EpochSequencer | None) -> Explanation:
         """`epoch`: that of a data log; None for the entry of a metadata log."""

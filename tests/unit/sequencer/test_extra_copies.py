@@ -10,15 +10,17 @@ import pytest
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.location import Location
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardId, shard_id
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardId, format_shard, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
 from logdevice_py.protocol.messages import AppendedFlags, Release, SeqStateFlags, Store
+from logdevice_py.tables.constraints import EVERYTHING
 from sequencer.activation import wanted_placement
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.extra_copies import AppenderWithExtras, EpochWithExtras
 from sequencer.store_availability import Reason
+from sequencer.waits import waits_rows
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 SETTLE = 10 * MILLISECOND
@@ -435,6 +437,17 @@ class TestSettled:
         world.reply(third)
         world.run()
         assert world.state_of(asked).last_released == compose_lsn(1, 2)
+
+    def test_what_it_waits_for_is_shown_as_a_release(self) -> None:
+        world = world_with()
+        _, (first, second, third) = append(world)
+        world.reply(first)
+        world.run()
+        assert [row.kind for row in waits_rows(world.node, EVERYTHING, world.now)] == ["APPEND"]
+        world.reply(second)
+        world.run()
+        (row,) = waits_rows(world.node, EVERYTHING, world.now)
+        assert (row.kind, row.cause, row.shards) == ("RELEASE", "STORES", format_shard(third.shard))
 
     def test_where_no_copyset_can_be_made_it_waits(self) -> None:
         world = world_with(3)
