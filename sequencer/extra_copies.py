@@ -8,7 +8,7 @@ A wave of such an epoch goes to as many shards as `replicate` asks for, and some
    appends when everything before them in the epoch is acked, too.
 3. It is *settled* when every shard of its latest wave has stored that wave, as entries without extra copies are replicated. Reaping, LNG, releases and answers about the
    tail follow what is settled: so a released entry is on all the shards that its header names.
-4. Who is acked waits for the rest of the wave as long as these usually take. Then a wave goes to the holders alone, without the body for those that have it, and to others
+4. What is acked waits for the rest of the wave as long as these usually take. Then a wave goes to the holders alone, without the body for those that have it, and to others
    only if holders are lacking.
 5. An entry that is aborted or preempted after its clients were answered ends in silence. Recovery finds it: its holders meet every f-majority.
 """
@@ -61,10 +61,12 @@ class AppenderWithExtras(Appender):
 
     def on_stored(self, message: Stored, now: Micros) -> None:
         """A shard answered a STORE of this entry."""
+        shard, status = message.shard, message.status
+        if status is _OK:
+            self.context.store_timeouts.answered(shard)
         if self.state not in RUNNING:
             super().on_stored(message, now)
             return
-        shard, status = message.shard, message.status
         if status is _OK:
             if shard in self._asked:
                 self._holders.add(shard)
@@ -74,6 +76,18 @@ class AppenderWithExtras(Appender):
             self.take_back(shard)
         super().on_stored(message, now)
         self._judge(now)
+
+    def on_timeout(self, now: Micros) -> None:
+        """The wave took too long. Of one that is acked: too long to wait for the rest. The late shards are avoided only if they answer nothing at all."""
+        if self.state is not _STORING or not self.is_acked or self.preempted_by != NO_NODE:
+            super().on_timeout(now)
+            return
+        timeouts = self.context.store_timeouts
+        for shard in self.unanswered:
+            timeouts.note(shard, now - self._sent_at, now)
+            if timeouts.is_silent(shard, Micros(self._sent_at), now):
+                self.context.graylist(shard, now)
+        self._next_wave(now)
 
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """STOREs to a node, or their answers, may have been lost; and what the node had not synced."""

@@ -358,6 +358,8 @@ class SequencerNode:
             appender = sequencer.appender(message.lsn)
             if appender is not None:
                 appender.on_stored(message, now)
+            elif message.status is Status.OK:
+                self.context.store_timeouts.answered(message.shard)
         elif is_metadata_log(log):
             sequencer = self.sequencers.get(data_log_of(log))
             if sequencer is not None:

@@ -28,6 +28,7 @@ class StoreTimeouts:
         "_previous",
         "_refreshes",
         "_settings",
+        "_silent",
         "_timeouts",
         "_timers",
         "_usual",
@@ -49,6 +50,8 @@ class StoreTimeouts:
         self._timeouts: dict[ShardId, int] = {}
         self._usual: dict[ShardId, int] = {}
         """The p99 of STOREs."""
+        self._silent: dict[ShardId, tuple[Micros, Micros]] = {}
+        """Shards that are late with STOREs that need not wait for them: since when they answered nothing, and when that was last seen."""
         self._refreshes = 0
         self._waiting = False
 
@@ -84,6 +87,20 @@ class StoreTimeouts:
         settings = self._settings
         unknown = settings.store_timeout_initial_us // settings.store_timeout_factor
         return max(self._usual.get(shard, unknown) for shard in shards)
+
+    def is_silent(self, shard: ShardId, sent_at: Micros, now: Micros) -> bool:
+        """Note that a STORE has no answer yet; whether the shard has answered nothing for as long as a wave to it may take, as far as was noted."""
+        allowed = self.timeout((shard,), 1)
+        since, last = self._silent.get(shard, (sent_at, sent_at))
+        if sent_at > last + allowed:
+            since = sent_at
+        self._silent[shard] = since, now
+        return now - since >= allowed
+
+    def answered(self, shard: ShardId) -> None:
+        """The shard answered some STORE."""
+        if self._silent:
+            self._silent.pop(shard, None)
 
     def count(self) -> None:
         """Bring the histogram of everything up to date."""

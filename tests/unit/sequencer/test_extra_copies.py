@@ -19,6 +19,7 @@ from logdevice_py.tables.constraints import EVERYTHING
 from sequencer.activation import wanted_placement
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.extra_copies import AppenderWithExtras, EpochWithExtras
+from sequencer.settings import SequencerSettings
 from sequencer.store_availability import Reason
 from sequencer.waits import waits_rows
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
@@ -366,7 +367,7 @@ class TestSettled:
         assert [store.shard for store in settling] == [first.shard, third.shard]
         assert amends(settling) == [True, True]
         assert {copyset(store) for store in settling} == {(first.shard, third.shard)}
-        assert world.node.context.availability.reason(second.shard) is Reason.SLOW
+        assert world.node.context.availability.reason(second.shard) is None, "a moment is not long"
         for store in settling:
             world.reply(store)
         world.run()
@@ -375,6 +376,28 @@ class TestSettled:
         world.reply(second)
         world.run(1_000_000)
         assert sent(world) == []
+
+    @pytest.mark.parametrize("answers", [False, True])
+    def test_a_late_shard_is_avoided_when_it_answers_nothing_at_all(self, answers: bool) -> None:
+        world = world_with(3)
+        late = shard(2)
+        began, kept = world.now, []
+        while world.now < began + 10 * SETTLE and world.node.context.availability.reason(late) is None:
+            _, stores = append(world)
+            kept += [store for store in stores if store.shard == late]
+            for store in stores:
+                if store.shard != late:
+                    world.reply(store)
+            world.run(SETTLE)
+            for store in sent(world):
+                world.reply(store)
+            if answers:
+                world.reply(kept.pop(0))
+            world.run()
+        assert world.node.context.availability.reason(late) is (None if answers else Reason.SLOW)
+        least = SequencerSettings().store_timeout_min_us
+        assert answers or least <= world.now - began <= least + 3 * SETTLE
+        assert epoch_of(world).lng == epoch_of(world).next_esn - 1
 
     def test_others_get_the_body_where_holders_are_lacking(self) -> None:
         world = world_with(6)
