@@ -21,7 +21,6 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.some_names import name_some
-from logdevice_py.core.units import format_duration
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.placement.failure_domains import FailureDomains
@@ -224,11 +223,6 @@ def is_drained(found: Survey, shard: ShardId) -> bool | None:
     if row is None or row["mode"] != RebuildMode.RELOCATE.name:
         return None
     return bool(row["status"] == "rebuilt")
-
-
-def told_of_time(wanted: Maintenance) -> str:
-    """For how long, for people."""
-    return format_duration(wanted.wanted.for_us) if wanted.wanted.for_us else "as long as it takes"
 
 
 def restartable(config: ClusterConfig) -> list[NodeId]:
