@@ -90,10 +90,11 @@ class TestAffinity:
         config = cluster(["a", "b", "c"], sequencer_affinity=Areas.parse("a"))
         assert set(located(config, dead=(0,)).values()) == {1, 2}
 
-    def test_the_places_are_tried_in_order(self) -> None:
-        places = ["eu.d.c.r.1", "us.d.c.r.1", "ap.d.c.r.1", "us.d.c.r.2", "eu.d.c.r.2"]
-        config = cluster(places, sequencer_affinity=Areas.parse("us...., eu...."))
-        assert set(located(config).values()) == {1, 3}
-        assert set(located(config, dead=(1,)).values()) == {3}
-        assert set(located(config, dead=(1, 3)).values()) == {0, 4}
-        assert set(located(config, dead=(0, 1, 3, 4)).values()) == {2}
+
+def test_the_places_of_an_affinity_are_tried_in_order() -> None:
+    places = ["eu.d.c.r.1", "us.d.c.r.1", "ap.d.c.r.1", "us.d.c.r.2", "eu.d.c.r.2"]
+    config = cluster(places, sequencer_affinity=Areas.parse("us...., eu...."))
+    assert set(located(config).values()) == {1, 3}
+    assert set(located(config, dead=(1,)).values()) == {3}
+    assert set(located(config, dead=(1, 3)).values()) == {0, 4}
+    assert set(located(config, dead=(0, 1, 3, 4)).values()) == {2}

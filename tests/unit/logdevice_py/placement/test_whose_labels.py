@@ -10,6 +10,7 @@ PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "streams", "l
 BY_FILE = {
     "ldquery/ctl/doctor.py": "nodesets to come",
     "ldquery/ctl/impact.py": "metadata logs",
+    "ldquery/maintenance/safety.py": "metadata logs, and nodesets to come",
     "ldquery/ctl/lost_shards.py": "metadata logs, and nodesets to come",
     "ldquery/ctl/placement.py": "metadata logs",
     "ldquery/comparison.py": "epochs of an older version",
@@ -42,6 +43,7 @@ def test_labels_are_made_only_with_an_interval() -> None:
         "logdevice_py/placement/impact.py",
         "sequencer/seal_check.py",
         "ldquery/comparison.py",
+        "ldquery/maintenance/safety.py",
         "logdevice_py/metadata/epoch_metadata.py",
     }
     assert modules_with(r"FailureDomains\((?!\))") == constructed
