@@ -19,7 +19,7 @@ def receipts_of(promise: FakePromise) -> list[tuple[int, int]]:
     return [(receipt.lsn, receipt.batch_offset) for receipt in rows]
 
 
-@pytest.mark.parametrize("block", quick(range(BLOCKS), 2))
+@pytest.mark.parametrize("block", quick(range(BLOCKS), 1))
 def test_every_record_is_stored_once_in_order_at_the_position_of_its_receipt(block: int) -> None:
     for seed in range(block * SEEDS // BLOCKS, (block + 1) * SEEDS // BLOCKS):
         model = Model(seed)
@@ -33,9 +33,12 @@ def test_every_record_is_stored_once_in_order_at_the_position_of_its_receipt(blo
         assert model.writer.unacknowledged_bytes == 0
 
 
-def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and_the_answers_are_true() -> None:
+@pytest.mark.parametrize("block", quick(range(3), 1))
+def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and_the_answers_are_true(
+    block: int,
+) -> None:
     stored = failed = 0
-    for seed in range(600):
+    for seed in range(200 * block, 200 * block + 200):
         model = Model(seed, timeout_us=400_000 if seed % 2 else 0)
         model.uncertain = seed % 3 != 0
         model.run()
@@ -51,5 +54,5 @@ def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and
                 failed += 1
                 assert not any(record in places for record in range(first, first + count)), seed
         assert model.writer.unacknowledged_bytes == 0
-    assert stored > 600
-    assert failed > 30
+    assert stored > 200
+    assert failed > 10

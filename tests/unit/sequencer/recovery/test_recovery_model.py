@@ -30,7 +30,7 @@ RARE = (
 )
 
 
-@pytest.mark.parametrize("first", quick(range(0, RUNS, BLOCK), 4))
+@pytest.mark.parametrize("first", quick(range(0, RUNS, BLOCK), 2))
 def test_what_was_acknowledged_survives_and_what_was_decided_stays(first: int) -> None:
     for seed in range(first, first + BLOCK):
         try:
