@@ -12,7 +12,7 @@ _INTEGER, _TEXT, _TIME = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.TIME
 @table("maintenances", TableSource.MAINTENANCES)
 @dataclass(slots=True)
 class MaintenancesRow:
-    """A maintenance that waits, is granted or ends, and the last ones over. Empty where no log of them is kept."""
+    """A maintenance that waits, is granted or ends. Those that were over last come first. Empty where no log of them is kept."""
 
     number: int = column(_INTEGER, "Its number.")
     who: str = column(_TEXT, "What it concerns: nodes like N3, and shards like N3:S0.")

@@ -36,8 +36,8 @@ from server.admin.node_tables import historical_metadata_rows
 from server.simulation.machines import SimNodeState
 
 OPERATORS: Final = 3
-ROUNDS: Final = 4
-STALL_MAX: Final = 20.0
+ROUNDS: Final = 3
+STALL_MAX: Final = 10.0
 """Seconds that an append may take: a node that dies is missed by its clients and by gossip, and its logs are recovered."""
 _GONE: Final = frozenset({Status.NOTFOUND, Status.CONFLICT, Status.VERSION_MISMATCH})
 
@@ -237,7 +237,7 @@ async def _maintain(
         kept.outcomes[error.status.name] += 1
         return
     try:
-        granted = await until_granted(log, manager, number, Pace(lambda text: None, 0.5), ends=loop.time() + 40)
+        granted = await until_granted(log, manager, number, Pace(lambda text: None, 0.5), ends=loop.time() + 20)
         kept.look(log)
         if granted is None:
             kept.outcomes["not granted"] += 1
@@ -269,7 +269,7 @@ async def _take_away(cluster: SimCluster, kept: Kept, log: MaintenanceLog, nodes
     for node in nodes:
         if cluster.machines.nodes[node].state is SimNodeState.RUNNING:
             await cluster.stop_node(node)
-    await asyncio.sleep(cluster.rng.choice((1.0, 5.0, 25.0)))
+    await asyncio.sleep(cluster.rng.choice((1.0, 4.0, 12.0)))
     for node in nodes:
         await _start(cluster, node)
     await asyncio.sleep(cluster.rng.uniform(0, 2))
