@@ -201,6 +201,19 @@ async def call_off(client: Client, shard: ShardId) -> RebuildingShard | None:
     return None if entry is None or entry.generation < first.generation else entry
 
 
+async def call_off_drain(client: Client, shard: ShardId) -> RebuildingShard | None:
+    """Nobody is to empty the shard any more; of one that was lost meanwhile nothing changes. What is so of it then; None: it is used again.
+
+    Raises:
+        LogDeviceError: NOTSUPPORTED; as `Client.tail_lsn`.
+    """
+    entry = (await read_rebuilding_set(client)).shards.get(shard)
+    if entry is None or entry.mode is not RebuildMode.RELOCATE:
+        return entry
+    event = ShardAbortRebuild(shard, entry.generation, entry.mode)
+    return (await _append(client, event, partial(_is_no_more, entry))).shards.get(shard)
+
+
 def _is_called_off(first: RebuildingShard, entry: RebuildingShard) -> bool:
     """Whether what is left is something else: that earlier generations were rebuilt, or that the shard is lost again."""
     is_another = entry.mode is RebuildMode.RESTORE and entry.since > first.since

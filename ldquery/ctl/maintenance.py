@@ -236,8 +236,13 @@ async def _cancel(client: Client, arguments: argparse.Namespace) -> int:
                 continue
             if before.phase is not MaintenancePhase.ENDING:
                 await log.overtaken(EndMaintenance(number, EndCause.CANCELLED))
-            while number in log.state.live:
-                await manager.look()
+            reasons: list[str] = []
+            while number in log.state.live and not reasons:
+                reasons = (await manager.look()).reasons.get(number, [])
+            if reasons:
+                say(PROGRAM, f"maintenance {number} is not over yet: {'; '.join(reasons)}", alarm=True)
+                status = EXIT_UNHEALTHY
+                continue
             show(
                 arguments,
                 {"number": number, "who": before.names, "cancelled": True},

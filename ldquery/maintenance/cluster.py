@@ -7,7 +7,7 @@ from typing import Any
 
 from client.client import Client
 from client.node_tables import NodeAsker
-from ldquery.ctl.event_log import call_off, read_rebuilding_set, start_rebuilding
+from ldquery.ctl.event_log import call_off_drain, read_rebuilding_set, start_rebuilding
 from ldquery.ctl.impact import Survey, survey
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
@@ -52,13 +52,12 @@ class ClusterDrains:
                 found[shard] = entry.status if entry.mode is RebuildMode.RELOCATE else f"lost, {entry.status}"
         return found
 
-    async def call_off(self, shard: ShardId) -> None:
-        """As `Drains.call_off`."""
-        try:
-            await call_off(self._client, shard)
-        except LogDeviceError as error:
-            if error.status is not Status.NOTFOUND:
-                raise
+    async def call_off(self, shard: ShardId) -> str | None:
+        """As `Drains.call_off`. The rebuilding of one that is lost goes on: only its drain is not wanted."""
+        entry = await call_off_drain(self._client, shard)
+        if entry is None or (entry.mode is RebuildMode.RESTORE and not entry.drained):
+            return None
+        return f"{format_shard(shard)} was lost while it was drained ({entry.status}); it is used again when it is back"
 
 
 class ClusterSurvey:

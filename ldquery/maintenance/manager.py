@@ -47,8 +47,8 @@ class Drains(Protocol):
     async def progress(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
         """How far each is, from the event log itself: its status there, "rebuilt" when it is empty; None: nobody drains it."""
 
-    async def call_off(self, shard: ShardId) -> None:
-        """It is to be used again. Harmless when nobody drains it."""
+    async def call_off(self, shard: ShardId) -> str | None:
+        """It is to be used again. Harmless when nobody drains it. Why it is not; None: it is."""
 
 
 @dataclass(slots=True)
@@ -256,9 +256,9 @@ class MaintenanceManager:
 
     async def _return(self, each: Maintenance) -> list[str]:
         in_file = set(self.log.client.config.storage_shards())
-        for shard in each.wanted.shards:
-            if shard in in_file:
-                await self._drains.call_off(shard)
+        called_off = [await self._drains.call_off(shard) for shard in each.wanted.shards if shard in in_file]
+        if reasons := [why for why in called_off if why is not None]:
+            return reasons
         await self.log.overtaken(ShardsReturned(each.number, each.version))
         return []
 

@@ -13,7 +13,7 @@ import pytest
 from client.client import Client
 from client.read.items import Gap, GapKind, Record
 from ldquery.ctl import event_log as rebuilding
-from ldquery.ctl.event_log import call_off, read_rebuilding_set, start_rebuilding, wait_until_rebuilt
+from ldquery.ctl.event_log import call_off, call_off_drain, read_rebuilding_set, start_rebuilding, wait_until_rebuilt
 from ldquery.ctl.main import parser
 from ldquery.ctl.shards import what_is_so, why_not_done
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId, format_shard
@@ -223,6 +223,18 @@ async def test_a_node_that_is_declared_lost_again_while_its_draining_is_called_o
     monkeypatch.setattr(client, "append", declare)
     await call_off(client.as_client(), DRAINED)
     assert not client.state().shards
+
+
+async def test_calling_off_a_drain_ends_no_rebuilding_of_a_shard_that_is_lost(client: FakeClient) -> None:
+    assert await call_off_drain(client.as_client(), DRAINED) is None
+    client.add(needs(DRAINED, RebuildMode.RELOCATE))
+    assert await call_off_drain(client.as_client(), DRAINED) is None
+    assert len(client.appended) == 1
+    client.add(needs(DRAINED, RebuildMode.RELOCATE), needs(DRAINED, RebuildMode.RESTORE))
+    entry = await call_off_drain(client.as_client(), DRAINED)
+    assert entry is not None
+    assert (entry.mode, entry.drained) == (RebuildMode.RESTORE, True)
+    assert len(client.appended) == 1, "nothing is said"
 
 
 @pytest.mark.parametrize("mode", RebuildMode)

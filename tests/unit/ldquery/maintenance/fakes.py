@@ -62,6 +62,8 @@ class SeenCluster:
         """What is otherwise of a node."""
         self.unknown: list[str] = []
         self.surveys = 0
+        self.lost: set[ShardId] = set()
+        """Drained ones that are lost."""
 
     def publish(self) -> None:
         """A further version of the file, as the plan says."""
@@ -143,8 +145,11 @@ class SeenCluster:
     async def progress(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
         return {shard: self.drained.get(shard) for shard in shards}
 
-    async def call_off(self, shard: ShardId) -> None:
+    async def call_off(self, shard: ShardId) -> str | None:
+        if shard in self.lost:
+            return f"{format_shard(shard)} was lost while it was drained"
         self.drained.pop(shard, None)
+        return None
 
     # The truth
 

@@ -120,6 +120,20 @@ async def test_a_drain_from_its_begin_to_shards_that_are_used_again() -> None:
     assert (managed.log.state.live, managed.cluster.drained) == ({}, {})
 
 
+async def test_a_shard_that_was_lost_while_it_was_drained_keeps_its_maintenance_until_it_is_back() -> None:
+    managed = Managed()
+    number = await managed.log.apply(1, drain=True, seconds=0)
+    await managed.look()
+    await managed.look()
+    await managed.log.propose(EndMaintenance(number, EndCause.CANCELLED))
+    managed.cluster.lost = {S[1]}
+    assert await managed.look() == {number: ["N1:S0 was lost while it was drained"]}
+    assert managed.log.phase(number) == "ENDING"
+    managed.cluster.lost = set()
+    await managed.look()
+    assert managed.log.state.live == {}
+
+
 async def test_a_drain_that_is_not_safe_any_more_when_it_begins_waits_again() -> None:
     managed = Managed(4, "node:3")
     number = await managed.log.apply(1, drain=True)
