@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, ReadMetadata, Result
 from logdevice_py.core.ids import (
-    EVENT_LOG_DELTAS,
-    EVENT_LOG_SNAPSHOTS,
-    LOG_TREE_DELTAS,
-    LOG_TREE_SNAPSHOTS,
-    MAINTENANCE_DELTAS,
-    MAINTENANCE_SNAPSHOTS,
+    INTERNAL_LOGS,
     Generation,
     LogId,
     NodeId,
@@ -41,14 +36,6 @@ from sequencer.sequencer import Sequencer, SequencerPhase
 if TYPE_CHECKING:
     from sequencer.sequencer import Sequencer
 
-_INTERNAL_LOGS: Final = (
-    EVENT_LOG_DELTAS,
-    EVENT_LOG_SNAPSHOTS,
-    LOG_TREE_DELTAS,
-    LOG_TREE_SNAPSHOTS,
-    MAINTENANCE_DELTAS,
-    MAINTENANCE_SNAPSHOTS,
-)
 _TICK_US: Final = 20_000
 _RETRY_US: Final = 1_000_000
 """After this a log of which the epoch store did not tell is asked for again."""
@@ -135,7 +122,7 @@ class IdleLogPasses:
         self._on_tick(now)
 
     def _all_logs(self) -> Iterator[LogId]:
-        for log in _INTERNAL_LOGS:
+        for log in INTERNAL_LOGS:
             if self._context.config.log(log) is not None:
                 yield log
         yield from self._context.config.log_ids()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,17 @@ from ldquery.ctl.health import all_of, ask_in_turn
 from ldquery.ctl.lost_shards import lacking_metadata
 from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of
 from logdevice_py.config.cluster import ClusterConfig, Roles
-from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
+from logdevice_py.core.ids import (
+    INTERNAL_LOGS,
+    LogId,
+    NodeId,
+    ShardId,
+    format_shard,
+    is_internal_log,
+    node_of,
+    parse_shard,
+    shard_id,
+)
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
@@ -31,7 +42,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 METADATA_LOGS: Final = "metadata logs"
-"""Stands for all of them, and for the event log, which has as many copies."""
+"""Stands for all of them."""
 _SECONDS: Final = 10.0
 _TABLES: Final = (("shards", "shard_rebuildings", "cluster_state", "info"),)
 _LOGS_NAMED: Final = 3
@@ -210,10 +221,13 @@ async def survey(
     history: dict[int, list[Row]] = defaultdict(list)
     clean: dict[int, int] = {}
     for name in ("historical_metadata", "epoch_store"):
-        rows, failures = await asker.ask_any(TABLES[name], answering, EVERYTHING, None, seconds)
-        if not answering or failures:
+        # without a log id, a table has no internal logs
+        internal = [Constraints(log_id=log) for log in INTERNAL_LOGS if config.log(log) is not None]
+        asked = [asker.ask_any(TABLES[name], answering, each, None, seconds) for each in (EVERYTHING, *internal)]
+        answers = await asyncio.gather(*asked)
+        if not answering or any(failures for _, failures in answers):
             raise LogDeviceError(Status.AGAIN, "no node could tell the nodesets of logs: is the epoch store there?")
-        for row in as_dicts(TABLES[name], rows):
+        for row in (row for rows, _ in answers for row in as_dicts(TABLES[name], rows)):
             if name == "historical_metadata":
                 history[row["log_id"]].append(row)
             elif row["lce"] is not None:
@@ -236,7 +250,7 @@ async def survey(
     for log in sorted(history):
         rows_of_log = history[log]
         if any(row["status"] not in (Status.OK.name, Status.EMPTY.name) for row in rows_of_log):
-            unknown.append(config.log_name(LogId(log)))
+            unknown.append(_name(config, LogId(log)))
             continue
         last = max((Epoch(row["epoch"]) for row in rows_of_log if row["epoch"] is not None), default=None)
         copies = None
@@ -244,10 +258,16 @@ async def survey(
             copies = await _copies(config, asker, LogId(log), compose_lsn(last, ESN_MAX), seconds)
         epochs = placed_epochs(config, known, rows_of_log, clean.get(log), copies)
         if epochs:
-            logs[config.log_name(LogId(log))] = epochs
+            logs[_name(config, LogId(log))] = epochs
     sequencing = frozenset(node for node in answering if Roles.SEQUENCER in config.nodes[node].roles)
     nodes = {NodeId(row["node_id"]): row for row in found["info"]}
     return Survey(logs, sequencing, dict(silent), unknown, known.shards, nodes, known.rebuildings)
+
+
+def _name(config: ClusterConfig, log: LogId) -> str:
+    """Internal logs have a path of their kind, which others share."""
+    attributes = config.log(log) if is_internal_log(log) else None
+    return config.log_name(log) if attributes is None else f"{attributes.path}/{log}"
 
 
 async def _copies(config: ClusterConfig, asker: NodeAsker, log: LogId, last: Lsn, seconds: float) -> list[Row] | None:

@@ -38,6 +38,15 @@ MAINTENANCE_DELTAS: Final = LogId(LOG_ID_MAX - 4)
 """The internal log of commands to the maintenances: what operators want to take away."""
 MAINTENANCE_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 5)
 """The internal log of snapshots of what these commands amount to."""
+INTERNAL_LOGS: Final = (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    LOG_TREE_DELTAS,
+    LOG_TREE_SNAPSHOTS,
+    MAINTENANCE_DELTAS,
+    MAINTENANCE_SNAPSHOTS,
+)
+"""All that there may be; which there are follows from the cluster file."""
 TREE_LOG_ID_MIN: Final = LogId(1 << 40)
 """The first id that the log tree gives."""
 TREE_LOG_ID_MAX: Final = LogId((1 << 61) - 1)

@@ -24,7 +24,7 @@ from ldquery.maintenance.cluster import ClusterDrains, rows_of_set
 from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
 from ldquery.maintenance.rolling import Pace, until_granted
 from logdevice_py import LSN, LogDeviceError, SimCluster
-from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId, node_of, shard_id, shard_index_of
+from logdevice_py.core.ids import INTERNAL_LOGS, InstanceId, LogId, NodeId, ShardId, node_of, shard_id, shard_index_of
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
@@ -75,7 +75,7 @@ class SimSurvey:
         known = ShardsKnown(config, shards, events)
         logs = {METADATA_LOGS: [self._metadata_logs(known)]}
         unknown: list[str] = []
-        for log in map(int, config.log_ids()):
+        for log in map(int, (*config.log_ids(), *INTERNAL_LOGS)):
             metadata = metadata_of(cluster, log)
             if metadata is None:
                 continue
