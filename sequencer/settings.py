@@ -58,6 +58,13 @@ class SequencerSettings:
         doc="Of logs with extra copies: an entry that is acknowledged waits at least so long, and as long as the recent p99, for the copies that are still missing, before those that are there "
         "are made the whole copyset.",
     )
+    silent_shard_us: int = setting(
+        500 * _MS,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="A shard that lets acknowledged entries wait, as those of logs with extra copies may be, is put on the graylist when it answers nothing for so long.",
+    )
     graylist_us: int = setting(
         10 * _S,
         unit="us",

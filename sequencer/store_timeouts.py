@@ -89,8 +89,8 @@ class StoreTimeouts:
         return max(self._usual.get(shard, unknown) for shard in shards)
 
     def is_silent(self, shard: ShardId, sent_at: Micros, now: Micros) -> bool:
-        """Note that a STORE has no answer yet; whether the shard has answered nothing for as long as a wave to it may take, as far as was noted."""
-        allowed = self.timeout((shard,), 1)
+        """Note that a STORE has no answer yet; whether the shard has answered nothing for `silent_shard_us`, as far as was noted."""
+        allowed = self._settings.silent_shard_us
         since, last = self._silent.get(shard, (sent_at, sent_at))
         if sent_at > last + allowed:
             since = sent_at

@@ -382,7 +382,8 @@ class TestSettled:
         world = world_with(3)
         late = shard(2)
         began, kept = world.now, []
-        while world.now < began + 10 * SETTLE and world.node.context.availability.reason(late) is None:
+        least = SequencerSettings().silent_shard_us
+        while world.now < began + 2 * least and world.node.context.availability.reason(late) is None:
             _, stores = append(world)
             kept += [store for store in stores if store.shard == late]
             for store in stores:
@@ -395,7 +396,6 @@ class TestSettled:
                 world.reply(kept.pop(0))
             world.run()
         assert world.node.context.availability.reason(late) is (None if answers else Reason.SLOW)
-        least = SequencerSettings().store_timeout_min_us
         assert answers or least <= world.now - began <= least + 3 * SETTLE
         assert epoch_of(world).lng == epoch_of(world).next_esn - 1
 

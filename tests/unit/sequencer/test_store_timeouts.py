@@ -67,8 +67,8 @@ def test_what_is_usual_is_the_p99_of_the_slowest_shard() -> None:
     assert 4_000 < timeouts.usual([SHARD, ShardId(1)]) <= 5_000
 
 
-def test_a_shard_is_silent_when_it_answers_nothing_for_as_long_as_a_wave_may_take() -> None:
-    timeouts = StoreTimeouts(SequencerSettings(store_timeout_initial_us=100_000), TimerQueue())
+def test_a_shard_is_silent_when_it_answers_nothing_for_a_while() -> None:
+    timeouts = StoreTimeouts(SequencerSettings(silent_shard_us=100_000), TimerQueue())
     sent = [Micros(start) for start in range(0, 120_000, 10_000)]
     assert [timeouts.is_silent(SHARD, at, Micros(at + 20_000)) for at in sent] == [False] * 8 + [True] * 4
     assert not timeouts.is_silent(ShardId(1), Micros(110_000), Micros(130_000)), "another one"
@@ -77,7 +77,7 @@ def test_a_shard_is_silent_when_it_answers_nothing_for_as_long_as_a_wave_may_tak
 
 
 def test_what_was_late_long_ago_does_not_count() -> None:
-    timeouts = StoreTimeouts(SequencerSettings(store_timeout_initial_us=100_000), TimerQueue())
+    timeouts = StoreTimeouts(SequencerSettings(silent_shard_us=100_000), TimerQueue())
     assert not timeouts.is_silent(SHARD, Micros(0), Micros(50_000))
     assert not timeouts.is_silent(SHARD, Micros(1_000_000), Micros(1_050_000)), "nobody asked it meanwhile"
     assert timeouts.is_silent(SHARD, Micros(1_040_000), Micros(1_100_000))
