@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 import socket
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from client.cli.program import EXIT_FAILED, EXIT_OK, say
+from ldquery.ctl.private_file import read_text, write_text
 from ldquery.ctl.verb import PROGRAM, Verb, show, show_rows
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
@@ -39,27 +39,13 @@ async def _export(_: None, arguments: argparse.Namespace) -> int:
     config = _cluster(arguments)
     taken = Timestamp(time.time_ns() // 1_000)
     copy = EpochStoreCopy(config.name, config.uuid, taken, read_cells(config.epoch_store, config.name))
-    _write(arguments.file, copy.to_text())
+    write_text(arguments.file, copy.to_text())
     show(
         arguments,
         {"file": str(arguments.file), "cells": len(copy.cells), "taken_time": taken},
         plain=f"{arguments.file}: {len(copy.cells)} cells",
     )
     return EXIT_OK
-
-
-def _write(path: Path, text: str) -> None:
-    """The whole file or none, for its owner alone."""
-    written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        written.rename(path)
-    except OSError as error:
-        raise LogDeviceError(Status.FAILED, f"{path}: {error.strerror}") from None
 
 
 def _shard(text: str) -> ShardId:
@@ -115,12 +101,12 @@ async def _import(_: None, arguments: argparse.Namespace) -> int:
     if str(arguments.file) == "none":
         copy = EpochStoreCopy(config.name, config.uuid, Timestamp(0), {})
     else:
-        copy = EpochStoreCopy.parse(_read(arguments.file))
+        copy = EpochStoreCopy.parse(read_text(arguments.file))
     if copy.uuid != config.uuid or copy.cluster != config.name:
         raise LogDeviceError(
             Status.INVALID_CLUSTER, f'{arguments.file} is a copy of the cluster "{copy.cluster}" ({copy.uuid.hex()})'
         )
-    reports = [DiskReport.parse(line) for path in arguments.disks for line in _read(path).splitlines()]
+    reports = [DiskReport.parse(line) for path in arguments.disks for line in read_text(path).splitlines()]
     running = _running(config)
     if running and not arguments.dry_run:
         say(
@@ -149,13 +135,6 @@ async def _import(_: None, arguments: argparse.Namespace) -> int:
         f"{len(rows)} logs go on further than the copy says",
     )
     return EXIT_OK
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LogDeviceError(Status.INVALID_PARAM, f"{path}: {error}") from None
 
 
 def _running(config: ClusterConfig) -> list[str]:

@@ -16,6 +16,7 @@ from ldquery.ctl.impact import VERBS as IMPACT_VERBS
 from ldquery.ctl.locations import VERBS as LOCATION_VERBS
 from ldquery.ctl.log_table import VERBS as TABLE_VERBS
 from ldquery.ctl.log_tree import VERBS as TREE_VERBS
+from ldquery.ctl.log_tree_copy import VERBS as TREE_COPY_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
 from ldquery.ctl.maintenance import VERBS as MAINTENANCE_VERBS
 from ldquery.ctl.nodes import VERBS as NODE_VERBS
@@ -36,6 +37,7 @@ VERBS: tuple[Verb, ...] = (
     *SEGMENT_VERBS,
     *GROUP_VERBS,
     *TREE_VERBS,
+    *TREE_COPY_VERBS,
     *SHARD_VERBS,
     *IDENTITY_VERBS,
     *EPOCH_STORE_VERBS,

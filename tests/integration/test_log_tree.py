@@ -34,6 +34,52 @@ async def test_the_example_of_the_page_runs() -> None:
     await names["example"]()
 
 
+async def test_the_tree_is_exported_and_made_in_another_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "logs.json"
+    async with LocalCluster(nodes=3, log_tree=True) as cluster, cluster.client() as client:
+        await client.set_attributes("/", {"backlog": "9d"})
+        await client.make_directory("/team/empty", {"backlog": "7d"}, parents=True)
+        await client.make_log_group("/team/clicks", 2, {"backlog": "1h"})
+        await client.make_log_group("/gone", 1)
+        await client.remove("/gone")
+        assert (await ldctl(cluster, "logs", "export", str(file)))[0] == 0
+        assert (await ldctl(cluster, "logs", "import", str(file)))[:2] == (0, ""), "all of it is there"
+    async with LocalCluster(nodes=3, log_tree=True) as other, other.client() as client:
+        await client.make_log_group("/first", 1)
+        status, out, _ = await ldctl(other, "--json", "logs", "import", str(file), "--dry-run")
+        assert (status, len(out.splitlines())) == (0, 4)
+        assert [entry.path for entry in await client.list_logs() if entry.state == "live"] == ["/first"]
+        status, out, err = await ldctl(other, "--json", "logs", "import", str(file))
+        assert (status, err) == (0, "")
+        made = {row["path"]: (row["were"], row["ids"]) for row in map(json.loads, out.splitlines())}
+        first, second = (f"{lo}..{lo + 1}" for lo in (TREE_LOG_ID_MIN, TREE_LOG_ID_MIN + 1))
+        assert made == {
+            "/": (None, None),
+            "/team": (None, None),
+            "/team/empty": (None, None),
+            "/team/clicks": (first, second),
+        }
+        clicks = await client.get_log_group("/team/clicks")
+        assert clicks.attributes is not None
+        assert clicks.attributes.backlog_us == 3_600_000_000
+        assert dict((await client.get_log_group("/")).own) == {"backlog_us": "9d"}
+        await client.set_attributes("/team/empty", {"backlog": "8d"})
+        status, out, err = await ldctl(other, "logs", "import", str(file))
+        assert (status, out) == (1, "")
+        assert "left so: /team/empty" in err
+
+
+async def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "logs.json"
+    head = '{"kind": "log tree", "version": 1}'
+    async with LocalCluster(nodes=1, log_tree=True) as cluster:
+        for text in ("", "{}", "no", head.replace("1", "2"), f"{head}\n{{}}"):
+            file.write_text(text)
+            status, _, err = await ldctl(cluster, "logs", "import", str(file))
+            assert status != 0
+            assert "this is no export of a log tree" in err
+
+
 async def test_operators_change_the_tree() -> None:
     async with LocalCluster(nodes=3, log_tree=True) as cluster, cluster.client() as client:
         status, out, err = await ldctl(
