@@ -19,7 +19,7 @@ from logdevice_py.core.entry import (
 from logdevice_py.core.extensions import parse_extensions
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.record_keys import body_keys
-from logdevice_py.core.sealed_batch import Open, decode_sealed
+from logdevice_py.core.sealed_batch import OpenSealed, decode_sealed
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 
 _METADATA: Final = int(EntryFlags.METADATA)
@@ -70,7 +70,7 @@ def no_keys(log: LogId, payload: bytes, records: int) -> bytes:
     raise LogDeviceError(Status.NOKEY, text)
 
 
-def entry_records(header: EntryHeader, image: bytes, open_sealed: Open = no_keys) -> list[bytes | None]:
+def entry_records(header: EntryHeader, image: bytes, open_sealed: OpenSealed = no_keys) -> list[bytes | None]:
     """The records of a verified entry: exactly as many as its header declares, None for each that cannot be read.
 
     Raises:

@@ -45,7 +45,7 @@ from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
-from logdevice_py.core.sealed_batch import Open
+from logdevice_py.core.sealed_batch import OpenSealed
 from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -228,7 +228,7 @@ class ReadStream:
             self._mark()
             self._on_ready()
 
-    def open_with(self, open_sealed: Open) -> None:
+    def open_with(self, open_sealed: OpenSealed) -> None:
         """What opens the batches that are encrypted."""
         self._queue.open_sealed = open_sealed
 

@@ -14,7 +14,7 @@ from client.read.read_buffer import Buffered
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.sealed_batch import Open
+from logdevice_py.core.sealed_batch import OpenSealed
 from logdevice_py.core.status import LogDeviceError
 
 _KEYED: Final = int(EntryFlags.KEYED)
@@ -37,7 +37,7 @@ class ReadyQueue:
         self._partial: tuple[list[bytes | None], int] | None = None
         self._proof = ProofBuilder(log, first)
         self._metrics = metrics
-        self.open_sealed: Open = no_keys
+        self.open_sealed: OpenSealed = no_keys
         """What opens the batches that are encrypted."""
         self.bytes = 0
         """Of the entries."""

@@ -25,7 +25,7 @@ SEALED_OVERHEAD: Final = _HEAD.size + KEY_NAME_MAX + NONCE_SIZE + PROOF_SIZE
 _PROVED: Final = struct.Struct(">QI")
 Seal = Callable[[bytes, int], bytes]
 """Seals a batch, of so many records, of the log that it was made for."""
-Open = Callable[[LogId, bytes, int], bytes]
+OpenSealed = Callable[[LogId, bytes, int], bytes]
 """The batch within a sealed one, of a log, of so many records. It raises LogDeviceError when it cannot be had."""
 
 
