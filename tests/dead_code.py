@@ -35,7 +35,7 @@ USERS: Final = ("tests", "examples")
 DECLARERS: Final = frozenset({"setting", "counter", "gauge", "histogram", "column"})
 REGISTERED: Final = ("@handles", "@fault", "@fault.*", "@attack", "@attack.*", "@keys.add")
 EXCEPTIONS: Final = {
-    "apsw calls them": "BestIndexObject Close Column Create Destroy Eof Next Rowid",
+    "apsw calls them": "BestIndexObject Close Column Create Destroy Eof Next Open Rowid",
     "apsw reads them": "authorizer estimatedCost estimatedRows exec_trace idxStr",
     "asyncio calls them": "_process_events _write_to_self buffer_updated create_datagram_endpoint subprocess_exec subprocess_shell",
     "of asyncio's signatures": "event_list executor",
