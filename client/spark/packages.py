@@ -11,7 +11,6 @@ _NEEDED: Final = {
     "google_crc32c": "google-crc32c",
     "lz4": "lz4",
     "zstandard": "zstandard",
-    "sortedcontainers": "sortedcontainers",
     "pyarrow": "pyarrow",
 }
 """Packages by the name under which they are imported."""

@@ -65,7 +65,7 @@ def test_a_packed_environment_brings_the_packages(
     spark_cluster: Standalone, ours: Path, own_cluster: RunningCluster, tmp_path: Path
 ) -> None:
     rows = fill(own_cluster)
-    needed = ("msgpack", "google_crc32c", "lz4", "zstandard", "sortedcontainers", "pyarrow")
+    needed = ("msgpack", "google_crc32c", "lz4", "zstandard", "pyarrow")
     archive = packed(tmp_path / "packed", *needed)
     unpack = [
         "tar",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from client.spark.packages import _NEEDED as WORKERS_NEED
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -22,21 +24,26 @@ REQUIRED = [
 ]
 
 ONLY_THE_CLIENTS = """
+import re
 import sys
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from pkgutil import walk_packages
 
 ours = {ours!r}
-installed = {{top for top, names in packages_distributions().items() if not ours.intersection(names)}}
+installed = {{top for top, names in packages_distributions().items() if not any(re.sub("[-_.]+", "-", name).lower() in ours for name in names)}}
 
-class Missing:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in installed:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
 
-sys.meta_path.insert(0, Missing)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in installed else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
 """
 """What a program begins with that runs as though only our own package and what it depends on without extras were installed."""
 
@@ -53,9 +60,39 @@ print(len(found), len(names))
 """
 
 
-def run_with_only_the_clients(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    ours = {"logdevice-py", *(Requirement(line).name for line in PROJECT["dependencies"])}
-    text = ONLY_THE_CLIENTS.format(ours={canonicalize_name(name) for name in ours}) + program
+MODULES_OF_EXTRAS = """
+left_out = {left_out!r}
+found = 0
+for package in {packages!r}:
+    for module in walk_packages(import_module(package).__path__, package + ".", onerror=lambda name: None):
+        if not module.name.startswith(left_out) and not module.name.endswith("__main__"):
+            import_module(module.name)
+            found += 1
+print(found)
+"""
+
+
+def brought_by(*extras: str) -> set[str]:
+    """Names of the installed packages that the project brings with these extras, and what these bring in turn."""
+    waiting = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    found = {"logdevice-py"}
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        if name == "logdevice-py":
+            waiting += [line for extra in requirement.extras for line in EXTRAS[extra]]
+        elif name not in found:
+            found.add(name)
+            waiting += requires(name) or ()
+    return found
+
+
+def run_with_only_the_clients(
+    program: str, *arguments: str, extras: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    text = ONLY_THE_CLIENTS.format(ours=brought_by(*extras)) + program
     return subprocess.run(
         [sys.executable, "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
@@ -76,6 +113,29 @@ def test_a_client_needs_no_package_of_a_node() -> None:
     modules, names = map(int, done.stdout.split())
     assert modules > 100
     assert names > 25
+
+
+@pytest.mark.parametrize(
+    ("extra", "packages", "left_out"),
+    [
+        ("admin", ("ldquery.ctl",), ()),
+        ("query", ("ldquery",), ()),
+        ("server", ("server", "sequencer", "storage_node", "epoch_store"), ("server.dev.render_docs", "server.dev.release", "server.simulation.pytest_plugin")),
+        ("spark", ("client.spark", "streams.spark"), ()),
+        ("index", ("indexlog",), ("indexlog.spark", "indexlog.delta")),
+        ("cold", ("streams.cold",), ()),
+    ],
+)  # fmt: skip
+def test_an_extra_brings_all_that_its_modules_import(
+    extra: str, packages: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
+    done = run_with_only_the_clients(MODULES_OF_EXTRAS.format(packages=packages, left_out=left_out), extras=(extra,))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 5
+
+
+def test_spark_s_workers_are_asked_for_what_the_extra_brings() -> None:
+    assert set(WORKERS_NEED.values()) <= brought_by("spark")
 
 
 @pytest.mark.parametrize("program", ["ldwrite", "ldcat", "ldtail", "ldstream"])
