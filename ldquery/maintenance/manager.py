@@ -55,8 +55,6 @@ class Drains(Protocol):
 class Round:
     """What one look came to."""
 
-    version: int = 0
-    """Commands that were judged before it."""
     reasons: dict[int, list[str]] = field(default_factory=dict)
     """Why a maintenance goes no further, by its number."""
 
