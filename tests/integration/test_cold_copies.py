@@ -68,7 +68,7 @@ def s3_server() -> Iterator[str]:
         server.wait()
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=quick(["file", "s3"], 1))
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store of each kind."""
     if request.param == "file":

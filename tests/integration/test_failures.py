@@ -17,6 +17,7 @@ from tests.integration.process_cluster import (
     read_all,
     tail_of,
 )
+from tests.slow import quick
 
 
 async def test_a_killed_sequencer_node_costs_a_moment_and_no_record(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ async def test_nodes_added_and_removed_during_writing(tmp_path: Path) -> None:
             compare(await read_all(fresh, 1), journal)
 
 
-@pytest.mark.parametrize("durability", ["SYNC", "ASYNC"])
+@pytest.mark.parametrize("durability", quick(["SYNC", "ASYNC"], 1))
 async def test_stopped_in_order_and_started_again(tmp_path: Path, durability: str) -> None:
     from logdevice_py.config.logs import Durability
 

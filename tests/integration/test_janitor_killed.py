@@ -7,6 +7,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from logdevice_py.programs import own_program
 from server.dev.local_cluster import LocalCluster
 from streams.attributes import Roll
@@ -18,6 +20,7 @@ from tests.integration.test_stream_upkeep import read_all, write_segments
 STEPS = ("copied", "committed a copy", "began to trim")
 
 
+@pytest.mark.slow
 async def test_a_janitor_is_killed_at_each_of_its_steps(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/cold"
     async with (
