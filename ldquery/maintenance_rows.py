@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from client.maintenance.state import Maintenance, MaintenancesState
-from ldquery.maintenance.manager import MaintenanceLog, kind_named
+from ldquery.maintenance.manager import MaintenanceLog, is_used, kind_named
 from ldquery.own_client import OwnClient
 from logdevice_py.tables.maintenance import MaintenancesRow
 
@@ -29,7 +29,10 @@ class MaintenanceRows:
             LogDeviceError: TIMEDOUT, which says what is waited for; ACCESS.
         """
         if self._log is None:
-            log = MaintenanceLog(await self._client.opened(), snapshot_every=0)
+            client = await self._client.opened()
+            if not await is_used(client, seconds):
+                return []
+            log = MaintenanceLog(client, snapshot_every=0)
             await log.__aenter__()
             self._log = log
         self._log.timeout = seconds

@@ -78,7 +78,7 @@ class NodeAnswers:
     asked_at: int = field(default_factory=wall_us)
     """By our clock, in microseconds since the Unix epoch."""
     maintenances: MaintenancesState | None = None
-    """None: there are none, or they could not be read."""
+    """None: they could not be read."""
 
 
 def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
@@ -310,13 +310,10 @@ async def _ask_clock(asker: NodeAsker, node: NodeId, seconds: float, answers: No
 
 
 async def _maintenances(client: Client) -> MaintenancesState | None:
-    if not client.config.has_maintenances:
-        return None
-    from ldquery.maintenance.manager import MaintenanceLog
+    from ldquery.maintenance.manager import read_maintenances
 
     try:
-        async with MaintenanceLog(client, timeout=_SECONDS, snapshot_every=0) as log:
-            return await log.current()
+        return await read_maintenances(client, _SECONDS)
     except LogDeviceError:
         return None  # ldctl status says why
 

@@ -80,15 +80,11 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
 
 async def _maintenances(client: Client) -> list[str]:
     """What somebody may have taken away, so that nobody wonders; and what waits."""
-    if not client.config.has_maintenances:
-        return []
     from ldquery.ctl.maintenance import sentence
-    from ldquery.maintenance.manager import MaintenanceLog
+    from ldquery.maintenance.manager import read_maintenances
 
     try:
-        async with MaintenanceLog(client, timeout=_SECONDS, snapshot_every=0) as log:
-            state = await log.current()
-            return [sentence(each) for each in state.live.values()]
+        return [sentence(each) for each in (await read_maintenances(client, _SECONDS)).live.values()]
     except LogDeviceError as error:
         return [f"maintenances are not known: {error}"]
 

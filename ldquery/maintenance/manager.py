@@ -134,6 +134,33 @@ class MaintenanceLog:
         return False
 
 
+async def is_used(client: Client, timeout: float) -> bool:
+    """Whether there may be maintenances, found out without a sequencer: who looks at a cluster must not begin a log that nobody has used.
+
+    Args:
+        timeout: seconds.
+
+    Raises:
+        LogDeviceError: as `Client.known_tail`.
+    """
+    return bool(await client.known_tail(MAINTENANCE_DELTAS, timeout=timeout))
+
+
+async def read_maintenances(client: Client, timeout: float) -> MaintenancesState:
+    """All of them, as they are now; none where the cluster keeps no log of them, or nobody has used it.
+
+    Args:
+        timeout: seconds.
+
+    Raises:
+        LogDeviceError: as `is_used` and `MaintenanceLog.current`.
+    """
+    if not client.config.has_maintenances or not await is_used(client, timeout):
+        return MaintenancesState()
+    async with MaintenanceLog(client, timeout=timeout, snapshot_every=0) as log:
+        return await log.current()
+
+
 class MaintenanceManager:
     """One that sees to all maintenances."""
 

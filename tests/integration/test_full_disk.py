@@ -61,6 +61,7 @@ def fill(path: Path) -> None:
             file.write(bytes(1 << 20))
 
 
+@pytest.mark.slow
 async def test_a_full_disk_refuses_records_and_takes_them_again(
     small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

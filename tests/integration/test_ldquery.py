@@ -36,6 +36,7 @@ NOTHING_TO_TELL = (
     "under_replicated",
     "log_tree",
     "log_tree_replicas",
+    "maintenances",
     "under_replicated_logs",
     "append_throughput",
     "shard_rebuildings",

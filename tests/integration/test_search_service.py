@@ -187,6 +187,7 @@ def test_a_newer_list_is_what_differs() -> None:
     assert list(modifications(paragraphs(new.splitlines()), paragraphs(new.splitlines()))) == []
 
 
+@pytest.mark.slow
 async def test_killed_and_started_again_it_finds_what_an_index_from_nothing_finds(tmp_path: Path) -> None:
     async with (
         LocalCluster(nodes=3, replicate="node:2", log_tree=True) as cluster,

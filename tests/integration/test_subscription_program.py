@@ -7,6 +7,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from client.sync import SyncClient
 from logdevice_py.programs import own_program
 from server.dev.local_cluster import LocalCluster
@@ -26,6 +28,7 @@ async def run(cluster: LocalCluster, *arguments: str) -> tuple[int | None, str, 
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.slow
 async def test_subscriptions_in_a_shell() -> None:
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
 
