@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +20,18 @@ from ldquery.pushdown import Wanted
 from ldquery.session import LDQuery
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import NodeId
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
 from server.admin.listener import AdminListener
+from server.audit.audit_log import AuditLog
 from server.live_settings import LiveSettings
 from tests.fuzz.checking import Target
 from tests.fuzz.decoders import cluster_seeds, same
@@ -125,6 +130,23 @@ async def _drained() -> bool:
     return True
 
 
+def _audited(what: str, note: Callable[[AuditLog], None]) -> None:
+    """As nodes write it, and as one line whatever was asked."""
+    outbox = Outbox()
+    note(AuditLog(NodeId(0), SecuritySettings(), outbox, TimerQueue(), Principals(), lambda: Timestamp(0)))
+    (effect,) = outbox.take()
+    assert json.loads(effect.line)["what"] == what
+    assert len(effect.line.splitlines()) == 1, effect.line
+
+
+async def _note_action(origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
+    _audited(what, lambda audit: audit.administered(origin, what, given, outcome, lambda ok, now: None))
+
+
+def _note_refusal(origin: str, what: str) -> None:
+    _audited(what, lambda audit: audit.request_refused(origin, what, Micros(0)))
+
+
 def _host() -> Any:
     return SimpleNamespace(
         path=Path("cluster.toml"),
@@ -137,6 +159,8 @@ def _host() -> Any:
         node=SimpleNamespace(sequencer=None, storage=None),
         live_settings=LiveSettings({}, {}),
         drain=_drained,
+        note_action=_note_action,
+        note_refusal=_note_refusal,
         stop_wanted=SimpleNamespace(done=lambda: True),
         runtime=RuntimeSettings(),
     )

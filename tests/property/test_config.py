@@ -46,6 +46,9 @@ def attribute_values(name: str, field: dataclasses.Field[Any]) -> st.SearchStrat
         return st.lists(LOCATIONS.filter(lambda place: place != NOWHERE), max_size=3, unique=True).map(
             lambda places: Areas(tuple(places))
         )
+    if name == "nodeset_size":  # more than copies that a log may have; they are drawn apart, for each directory
+        copies_max = 1 + ATTRIBUTES["extra_copies"].metadata["hi"]
+        return st.just(0) | st.integers(copies_max, field.metadata["hi"])
     if name == "permit":
         grants = st.builds("{}:{}".format, st.sampled_from(["append", "read", "trim", "admin"]), PRINCIPALS)
         return st.lists(grants, max_size=4, unique=True).map(parse_permits)
