@@ -151,6 +151,20 @@ class ShardsKnown:
         return event is not None and event["mode"] != RebuildMode.RELOCATE.name and not event["recoverable"]
 
 
+def placed_metadata_logs(config: ClusterConfig, known: ShardsKnown) -> PlacedEpochs:
+    """Where metadata logs lie: their one nodeset is that of the cluster file."""
+    kept_by = config.metadata_log
+    return PlacedEpochs(
+        Epoch(1),
+        Epoch(1),
+        tuple(sorted(kept_by.nodeset)),
+        kept_by.replication,
+        FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location).labels,
+        is_current=True,
+        now=known.of_metadata_logs(),
+    )
+
+
 def placed_epochs(
     config: ClusterConfig, known: ShardsKnown, history: Sequence[Row], lce: int | None, copies: Sequence[Row] | None
 ) -> list[PlacedEpochs]:
@@ -232,20 +246,7 @@ async def survey(
                 history[row["log_id"]].append(row)
             elif row["lce"] is not None:
                 clean[row["log_id"]] = row["lce"]
-    kept_by = config.metadata_log
-    logs = {
-        METADATA_LOGS: [
-            PlacedEpochs(
-                Epoch(1),
-                Epoch(1),
-                tuple(sorted(kept_by.nodeset)),
-                kept_by.replication,
-                FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location).labels,
-                is_current=True,
-                now=known.of_metadata_logs(),
-            )
-        ]
-    }
+    logs = {METADATA_LOGS: [placed_metadata_logs(config, known)]}
     unknown = []
     for log in sorted(history):
         rows_of_log = history[log]

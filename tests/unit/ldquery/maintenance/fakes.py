@@ -12,15 +12,13 @@ import msgpack
 from client.maintenance.commands import ApplyMaintenance, MaintenanceCommand, MaintenanceKind, encode
 from client.maintenance.state import MaintenancesState
 from client.replica.commands import CommandRefused, StateVersion, refusal
-from ldquery.ctl.impact import METADATA_LOGS, ShardsKnown, Survey, placed_epochs
+from ldquery.ctl.impact import METADATA_LOGS, ShardsKnown, Survey, placed_epochs, placed_metadata_logs
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of, shard_id
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Timestamp
-from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.impact import PlacedEpochs
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 
 GB = 1_000_000_000
@@ -109,19 +107,8 @@ class SeenCluster:
         known = ShardsKnown(config, shards, events)
         listed = ", ".join(f"N{node}:S0=1" for node in self.nodeset)
         row = {"since": 1, "epoch": 3, "replication": str(self.replication), "storage_set": listed}
-        kept_by = config.metadata_log
         logs = {
-            METADATA_LOGS: [
-                PlacedEpochs(
-                    Epoch(1),
-                    Epoch(1),
-                    tuple(sorted(kept_by.nodeset)),
-                    kept_by.replication,
-                    FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location).labels,
-                    is_current=True,
-                    now=known.of_metadata_logs(),
-                )
-            ],
+            METADATA_LOGS: [placed_metadata_logs(config, known)],
             "/a": placed_epochs(config, known, [{**row, "failure_domains": None}], 0, None),
         }
         nodes = {
