@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdevice_py.config.attributes import ATTRIBUTES, Durability
@@ -120,6 +120,7 @@ def cluster_configs(draw: st.DrawFn) -> ClusterConfig:
     )
 
 
+@settings(max_examples=40)
 @given(cluster_configs())
 def test_a_rendered_cluster_reads_back_equal(config: ClusterConfig) -> None:
     sizes = [group.attributes for group in config.logs.groups]

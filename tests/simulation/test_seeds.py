@@ -42,12 +42,12 @@ def check(seed: int, mode: RunMode = RunMode.USUAL) -> None:
         pytest.fail(f"{last}\n{failure}\n{type(failure.__cause__).__name__}: {failure.__cause__}")
 
 
-@pytest.mark.parametrize("seed", quick(FIXED, 6))
+@pytest.mark.parametrize("seed", quick(FIXED, 4))
 def test_nothing_is_lost_repeated_or_stuck(seed: int) -> None:
     check(seed)
 
 
-@pytest.mark.parametrize("seed", quick(seeds_of_commit(), 6))
+@pytest.mark.parametrize("seed", quick(seeds_of_commit(), 4))
 def test_nothing_is_lost_repeated_or_stuck_with_seeds_of_this_commit(seed: int) -> None:
     check(seed, campaign_mode(seed))
 
