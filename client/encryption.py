@@ -84,7 +84,7 @@ class EncryptionKeys(PublicNames):
         """
         name = self._write_with
         if not name:
-            text = "encryption: these keys are for readers: name the one that writers use in write_with"
+            text = "encryption: these keys are for readers: name in write_with which one writers use"
             raise LogDeviceError(Status.INVALID_PARAM, text)
         cipher = self._cipher(name)
 

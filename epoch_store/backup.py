@@ -138,7 +138,7 @@ class Restored:
 
     cells: Mapping[str, bytes]
     moved: Mapping[LogId, tuple[Epoch, Epoch]]
-    """Logs that go on further than the copy says: the next epoch as it has it (0: it does not know the log), and the one that is stored."""
+    """Logs that go on further than the copy says: the next epoch as it has it (0: it does not know the log), and the epoch that is stored."""
     generations: Sequence[ShardId]
     """Shards whose generation was taken from their disk."""
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from client.cli.contents import ContentDigest
+from client.cli.encryption_keys import keys_of
 from client.cli.options import ProgramParser, hint_at
 from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve, resolve_end
 from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
@@ -15,7 +16,6 @@ from client.cli.reading import (
     READ_AT_ONCE,
     find_tails,
     first_of,
-    keys_of,
     nothing_to_print,
     printer_of,
     reading_options,

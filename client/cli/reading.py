@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from client.cli.options import complete_files
+from client.cli.encryption_keys import keys_option
 from client.cli.output import Printer
 from client.cli.program import Attendant, common_options
 from client.cli.record_lines import record_options
 from client.cluster_file import LOCATION_VARIABLE
-from client.encryption import KEYS_VARIABLE, EncryptionKeys
+from client.encryption import KEYS_VARIABLE
 from client.location import region
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
@@ -36,13 +36,7 @@ def reading_options(options: argparse.ArgumentParser) -> None:
     )
     record_options(options, raw="each record and a newline", null="end raw records with")
     options.add_argument("--local-time", action="store_true", help="times of JSON in this machine's zone, not in UTC")
-    complete_files(
-        options.add_argument(
-            "--keys",
-            metavar="FILE",
-            help=f"keys of records that are encrypted: a name and 64 hexadecimal digits a line (default: ${KEYS_VARIABLE})",
-        )
-    )
+    keys_option(options, f"keys of records that are encrypted (default: ${KEYS_VARIABLE})")
     stands = options.add_mutually_exclusive_group()
     stands.add_argument(
         "--location",
@@ -58,15 +52,6 @@ def _region(text: str) -> Location:
         return region(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no region: letters, digits, _ and - only") from None
-
-
-def keys_of(arguments: argparse.Namespace) -> EncryptionKeys | None:
-    """The keys that the options name; None: none.
-
-    Raises:
-        LogDeviceError: INVALID_CONFIG, NOTSUPPORTED.
-    """
-    return None if arguments.keys is None else EncryptionKeys.from_file(arguments.keys)
 
 
 def printer_of(program: str, arguments: argparse.Namespace) -> Printer:

@@ -6,13 +6,13 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from client.cli.encryption_keys import keys_of
 from client.cli.options import ProgramParser
 from client.cli.positions import HELP, parse_position, resolve
 from client.cli.program import Attendant, run_program, say
 from client.cli.reading import (
     READ_AT_ONCE,
     find_tails,
-    keys_of,
     nothing_to_print,
     printer_of,
     reading_options,

@@ -8,9 +8,10 @@ import signal
 import sys
 from collections.abc import Callable
 
+from client.cli.encryption_keys import keys_of, keys_option
 from client.cli.input_lines import InputLines, standard_input
 from client.cli.line_writer import LineGuards, LineWriter, WriteAccount
-from client.cli.options import ProgramParser, complete_files
+from client.cli.options import ProgramParser
 from client.cli.positions import parse_guard_number, parse_record_position
 from client.cli.program import (
     EXIT_FAILED,
@@ -24,7 +25,6 @@ from client.cli.program import (
     say,
     standard_output,
 )
-from client.cli.reading import keys_of
 from client.cli.record_lines import check_record_options, parse_of, record_options
 from logdevice_py.core.status import LogDeviceError
 
@@ -172,13 +172,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--compression", choices=("none", "lz4", "zstd"), default="none", help="of batches (default: none)"
     )
-    complete_files(
-        options.add_argument(
-            "--keys",
-            metavar="FILE",
-            help="encrypt batches by the first key in the file: a name and 64 hexadecimal digits a line",
-        )
-    )
+    keys_option(options, "encrypt batches by the first key in the file")
     options.add_argument(
         "--synced",
         action="store_true",

@@ -278,9 +278,10 @@ def _end(number: Any, cause: Any, expect: Any) -> EndMaintenance:
 
 
 def _begin_restart(nodes: Any, by: Any, reason: Any) -> BeginRestart:
-    if not nodes_field(nodes):
+    command = BeginRestart(nodes_field(nodes), text_field(by), text_field(reason))
+    if not command.nodes:
         raise ValueError("nodes expected")
-    return BeginRestart(nodes_field(nodes), text_field(by), text_field(reason))
+    return command
 
 
 def _restart_node(number: Any, token: Any, node: Any, instance: Any) -> RestartNode:

@@ -138,7 +138,7 @@ class MaintenancesState:
         self.ended: list[Maintenance] = []
         """The last ones that are over."""
         self.restart: RollingRestart | None = None
-        """The one that is under way."""
+        """The rolling restart under way."""
         self.basis = NOTHING
         """Of the last command by which other shards than before may be away or empty."""
         self._next = 1
@@ -294,7 +294,7 @@ class MaintenancesState:
         restart = self._restart_of(wanted.number)
         _check_token(restart, wanted.token)
         if restart.left[0] != wanted.node:
-            raise refuse(Status.CONFLICT, f"N{wanted.node} is not the one that is started again")
+            raise refuse(Status.CONFLICT, f"N{wanted.node} is not the node that is started again")
         for each in list(self._of_restart(restart)):
             self._enter(replace(each, cause=EndCause.DONE), MaintenancePhase.OVER, at, time)
         done = replace(restart, left=restart.left[1:], done=(*restart.done, wanted.node), instance=None)

@@ -302,7 +302,9 @@ def _restart_options(options: argparse.ArgumentParser) -> None:
         help="how long a node may take to be back and well (default 10min)",
     )
     options.add_argument("--reason", default="rolling restart", metavar="TEXT", help="for others to read")
-    options.add_argument("--abandon", action="store_true", help="end the one that is under way; nodes stay as they are")
+    options.add_argument(
+        "--abandon", action="store_true", help="end the rolling restart under way; nodes stay as they are"
+    )
 
 
 async def _rolling_restart(client: Client, arguments: argparse.Namespace) -> int:

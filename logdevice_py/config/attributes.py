@@ -14,7 +14,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.declare import parse_setting, render_value, setting
 from logdevice_py.core.ids import NODESET_SIZE_MAX
-from logdevice_py.core.token_bucket import BURST_US, Rates
+from logdevice_py.core.token_bucket import BURST_US, RateSettings
 
 _MIB: Final = 1 << 20
 _HOUR: Final = 3_600_000_000
@@ -28,7 +28,7 @@ class Durability(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogAttributes:
+class LogAttributes(RateSettings):
     """What holds for every log of a group. All of them share one object."""
 
     path: str
@@ -165,16 +165,6 @@ class LogAttributes:
         doc='Who may do what, like ["append:svc-clicks", "read:group/bi"], where permissions are on: append, read, trim or admin (all of these). '
         "Grants to anonymous hold for everybody. One that is set replaces the one above it.",
     )
-
-    @property
-    def appends(self) -> Rates:
-        """What may be appended to each log."""
-        return Rates(self.append_bytes_per_s, self.append_records_per_s, self.quota_burst_us)
-
-    @property
-    def reads(self) -> Rates:
-        """What each node sends of each log to readers."""
-        return Rates(self.read_bytes_per_s, self.read_records_per_s, self.quota_burst_us)
 
     @property
     def rolls(self) -> bool:

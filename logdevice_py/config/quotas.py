@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from logdevice_py.core.declare import setting, settings_from
 from logdevice_py.core.principal import check_principal_name
-from logdevice_py.core.token_bucket import BURST_US, Rates
+from logdevice_py.core.token_bucket import BURST_US, RateSettings
 
 ANY_PRINCIPAL: Final = "*"
 """Instead of a name: each principal without a table of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrincipalQuota:
+class PrincipalQuota(RateSettings):
     """Table ``[quotas.NAME]`` of the cluster file: what one principal may do at each node; NAME is ``"*"`` for each one that has no table of its own."""
 
     append_bytes_per_s: int = setting(
@@ -42,16 +41,6 @@ class PrincipalQuota:
         hi=3_600_000_000,
         doc="What it did not use is saved up to as much as it gets in this time.",
     )
-
-    @cached_property
-    def appends(self) -> Rates:
-        """What it may append."""
-        return Rates(self.append_bytes_per_s, self.append_records_per_s, self.quota_burst_us)
-
-    @cached_property
-    def reads(self) -> Rates:
-        """What it may read."""
-        return Rates(self.read_bytes_per_s, self.read_records_per_s, self.quota_burst_us)
 
 
 NO_QUOTA: Final = PrincipalQuota()

@@ -29,6 +29,28 @@ class Rates:
         return bool(self.bytes_per_s or self.records_per_s)
 
 
+class RateSettings:
+    """What declarations of quotas say in their settings, as rates."""
+
+    __slots__ = ()
+
+    append_bytes_per_s: int
+    append_records_per_s: int
+    read_bytes_per_s: int
+    read_records_per_s: int
+    quota_burst_us: int
+
+    @property
+    def appends(self) -> Rates:
+        """What may be appended."""
+        return Rates(self.append_bytes_per_s, self.append_records_per_s, self.quota_burst_us)
+
+    @property
+    def reads(self) -> Rates:
+        """What readers may be sent."""
+        return Rates(self.read_bytes_per_s, self.read_records_per_s, self.quota_burst_us)
+
+
 class TokenBucket:
     """So many tokens a second. They are counted in millionths, so that nothing is lost by rounding."""
 

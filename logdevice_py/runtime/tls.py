@@ -79,8 +79,8 @@ class TlsContexts:
         self.files = files
         self.cluster = cluster
         self.revoked: frozenset[int] = frozenset()
-        self.expires = Timestamp(0)
-        """When the certificate of this process does; 0: it has none, or `cryptography` is not installed to tell."""
+        self._expires: Timestamp | None = None
+        """None: nobody has asked since the files were read."""
         self._seen = self._look_at_files()
         self._load()
 
@@ -121,7 +121,18 @@ class TlsContexts:
             server.num_tickets = 0
         revoked = frozenset[int]() if files.revoked is None else read_revoked(files.revoked)
         self._client, self._server, self.revoked = client, server, revoked
-        self.expires = Timestamp(0) if files.certificate is None else expiry(files.certificate)
+        self._expires = None
+
+    @property
+    def expires(self) -> Timestamp:
+        """When the certificate of this process does; 0: it has none, or nothing here can tell. Found out when it is asked for: clients need not know, and
+        what TLS takes may be more than the library for certificates does."""
+        if self._expires is None:
+            self._expires = Timestamp(0)
+            if self.files.certificate is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    self._expires = expiry(self.files.certificate)
+        return self._expires
 
     def dial(self) -> TlsChannel:
         """For a connection that this process makes."""

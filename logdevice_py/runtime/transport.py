@@ -607,13 +607,8 @@ class Transport:
         """Make connections from here on with these certificates; None: in clear text."""
         self._tls = tls
         if tls is not None:
-            self._take_over(tls)
+            self.introduction.revoked = tls.revoked
             self.read_ciphertext_into = self.read_ciphertext_into or bytearray(_CIPHERTEXT_SIZE)
-
-    def _take_over(self, tls: TlsContexts) -> None:
-        """What was read from its files."""
-        self.introduction.revoked = tls.revoked
-        self.metrics.certificate_expiry = tls.expires
 
     def accept_tls(self) -> TlsChannel:
         """For a connection that begins with TLS."""
@@ -626,7 +621,8 @@ class Transport:
         if self._tls is None:
             return
         self._tls.reload()
-        self._take_over(self._tls)
+        self.introduction.revoked = self._tls.revoked
+        self.metrics.certificate_expiry = self._tls.expires
         for connection, why in self.introduction.fallen(wall_us()):
             assert isinstance(connection, _Connection)
             self.metrics.connections_refused += 1

@@ -223,7 +223,7 @@ def parser() -> argparse.ArgumentParser:
         Words.NODES,
     )
     _directory(rolling)
-    rolling.add_argument("--abandon", action="store_true", help="end the one that is under way")
+    rolling.add_argument("--abandon", action="store_true", help="end the rolling restart under way")
     status = commands.add_parser(
         "status", help="the nodes, their processes and what is wrong; exit status as of ldctl status"
     )

@@ -26,7 +26,7 @@ async def restart_in_turn(directory: Path, nodes: Sequence[int], *, abandon: boo
 
     Args:
         nodes: in this order; none: all.
-        abandon: end the one that is under way in place of it.
+        abandon: end the rolling restart under way in place of it.
 
     Raises:
         LogDeviceError: the cluster does not answer, or keeps no log of maintenances.

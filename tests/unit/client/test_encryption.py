@@ -9,7 +9,7 @@ import pytest
 from google_crc32c import value as crc32c
 
 from client.cli import cat, tail, write
-from client.cli.reading import keys_of
+from client.cli.encryption_keys import keys_of
 from client.encryption import EncryptionKeys, environment_keys
 from client.read.decoding import entry_records
 from client.read.metrics import ReadMetrics
