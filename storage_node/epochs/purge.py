@@ -13,6 +13,10 @@ a higher LNG, of which it was told where the first had not been heard, and so on
 answers tell of, when so many shards have answered that one of them took part in the one that ended everywhere: that has the end of its epoch on an
 f-majority that can hold a copyset, so an f-majority of answers meets it. Later ones, unfinished, agree with it and lie no lower.
 
+Where the metadata log has no record of the epoch's nodeset, although nothing is missing of what could be read, the record is about to be written, or all its copies
+went unnoticed, as with disks that were put back from a backup. Every shard of the cluster is asked then, and all have to answer: those of the nodeset are among them.
+Until they have, the history is read again and again.
+
 An epoch in which this shard has nothing stored needs no purging, which makes the common case (a shard that is new to a log) free of messages.
 
 An epoch that is trimmed, as one of them says, is not waited for longer than the others take to answer: how it ended is forgotten with it, and who is
@@ -53,6 +57,8 @@ from storage_node.shard import Shard
 from storage_node.stored_metadata import RecoveredEpoch, encode_epoch
 
 EPOCHS_PER_MESSAGE_MAX = 1024
+_HIDDEN_READINGS_MAX: Final = 3
+"""How often a history without the record of an epoch is read before all shards of the cluster are asked. A record that is being written is there by then."""
 _END_SIZE: Final = 56
 """Bytes that the end of an epoch takes in a message at most, without its summary."""
 
@@ -87,7 +93,7 @@ PURGE_TRANSITIONS: Final = transitions(
     {
         _S.WAITING: (_S.READING_HISTORY, _S.WRITING),
         _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING, _S.DONE),
-        _S.ASKING: (_S.WRITING, _S.DONE),
+        _S.ASKING: (_S.READING_HISTORY, _S.WRITING, _S.DONE),
         _S.WRITING: (_S.WRITING, _S.DONE),
         _S.DONE: (_S.DONE,),
     }
@@ -129,6 +135,10 @@ class LogPurge:
         """Of those epochs, where they are known."""
         self._found: dict[Epoch, RecoveredEpoch] = {}
         """How epochs ended, by the last recovery that somebody told of."""
+        self._hidden_readings = 0
+        """How often the history was read and lacked the record of an epoch."""
+        self._hidden: set[Epoch] = set()
+        """Epochs without a record by the last reading: all shards have to answer."""
         self._trimmed: set[Epoch] = set()
         """Epochs that somebody says are trimmed to their end."""
 
@@ -206,6 +216,7 @@ class LogPurge:
             return
         self.reader = None
         self._asked.clear()
+        self._hidden.clear()
         everybody = {shard for shard in self._shard.config.storage_shards() if shard != self._shard.shard}
         for epoch in self._stored_epochs():
             interval = interval_at(history, epoch)
@@ -218,10 +229,15 @@ class LogPurge:
                 # its nodeset was left out of the history because everything of it is trimmed, wherever it may be
                 hit("purge_of_epoch_before_history")
             elif interval is None:
-                # The metadata entry was written before anything of the epoch was released, so it is only hidden for the moment.
+                # The metadata entry is written before anything of the epoch is released: as long as it is not lost, it is only hidden for the moment.
                 hit("purge_without_metadata")
-                self._timer = self._shard.timers.at(now + next(self._delays), self._read_history)
-                return
+                if self._hidden_readings < _HIDDEN_READINGS_MAX:
+                    self._hidden_readings += 1
+                    self._timer = self._shard.timers.at(now + next(self._delays), self._read_history)
+                    return
+                hit("purge_asks_everybody")
+                self._hidden.add(epoch)
+                self._asked[epoch] = set(everybody)
             elif interval.generation(self._shard.shard) == self._shard.generation:
                 self._asked[epoch] = {shard for shard in interval.shards if shard != self._shard.shard}
                 self._intervals[epoch] = interval
@@ -275,7 +291,7 @@ class LogPurge:
 
     def _is_certain(self, epoch: Epoch) -> bool:
         """Whether the last recovery of which the answers tell is that which ended everywhere, or a later one; or nobody else can tell."""
-        if epoch not in self._found:
+        if epoch not in self._found or epoch in self._hidden:
             return False
         interval = self._intervals.get(epoch)
         if interval is None:
@@ -293,8 +309,11 @@ class LogPurge:
             for epoch in self._trimmed.intersection(self._asked):
                 hit("purge_of_trimmed_epoch")
                 del self._asked[epoch]
-            self._ask(now)
-            self._go_on(now)
+            if self._hidden.intersection(self._asked):
+                self._read_history(now)
+            else:
+                self._ask(now)
+                self._go_on(now)
 
     def _go_on(self, now: Micros) -> None:
         """Write when the end of every epoch is known."""

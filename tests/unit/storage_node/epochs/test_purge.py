@@ -75,6 +75,19 @@ def missed(epochs: tuple[int, ...] = (1,), settings: StorageSettings | None = No
     return driver
 
 
+def lost_record() -> ShardDriver:
+    """A shard with e1n1 to e1n4, in whose log's metadata it found no record of epoch 1 as often as it waits for one that is being written."""
+    driver = missed()
+    driver.turn(release(lsn(2, 1)))
+    for read in range(1, 5):
+        assert len(driver.readers) == read
+        assert not driver.take(GetEpochRecoveryMetadata)
+        driver.tell_history([])
+        if read < 4:
+            driver.advance(2_000_000)
+    return driver
+
+
 def cleaned(driver: ShardDriver) -> list[tuple[int, int]]:
     """(epoch, status) of what was answered."""
     return [(row.epoch, row.status) for message in driver.take(Cleaned) for row in message.logs]
@@ -375,6 +388,33 @@ class TestPurge:
         assert len(driver.readers) == 2
         driver.tell_history([interval()])
         assert driver.take(GetEpochRecoveryMetadata)
+
+    def test_a_record_that_stays_away_is_made_up_for_by_the_answers_of_all_shards(self) -> None:
+        driver = lost_record()
+        *requests, last = driver.take(GetEpochRecoveryMetadata)
+        assert {request.shard for request in [*requests, last]} == set(SHARDS[1:])
+        driver.turn(*[answer(request, {1: 2}, 2) for request in requests])
+        assert len(driver.stored()) == 4, "the last one may know of a later recovery"
+        driver.turn(answer(last, {1: 3}, 3))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
+        assert driver.log().last_released == lsn(2, 1)
+
+    def test_of_an_epoch_without_a_record_that_nobody_knows_nothing_is_deleted(self) -> None:
+        driver = lost_record()
+        driver.turn(*answers(driver, {}))
+        assert len(driver.stored()) == 4
+        assert driver.log().last_released == lsn(2, 1)
+
+    def test_while_a_shard_is_silent_the_record_is_looked_for_as_before(self) -> None:
+        driver = lost_record()
+        *requests, _silent = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(*[answer(request, {1: 2}) for request in requests])
+        read = len(driver.readers)
+        driver.advance(5_000_000)
+        assert len(driver.readers) > read
+        driver.tell_history([interval()])
+        driver.turn(*answers(driver, {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
     def test_an_epoch_before_the_history_is_trimmed_and_holds_nothing_up(self) -> None:
         driver = missed()
