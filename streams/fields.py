@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from client.guards import Position
+from client.replica.command_set import CommandField
 from client.replica.commands import OFFSET_MAX, number_field
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
@@ -35,3 +36,7 @@ def owner_field(raw: Any) -> str:
     if type(raw) is not str or not 1 <= len(raw.encode()) <= OWNER_BYTES_MAX:
         raise ValueError(f"the name of an owner, up to {OWNER_BYTES_MAX} bytes, expected")
     return raw
+
+
+StreamNumber: TypeAlias = Annotated[int, CommandField(stream_number)]
+StreamLog: TypeAlias = Annotated[LogId, CommandField(log_field)]

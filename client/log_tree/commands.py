@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgpack
 
-from client.replica.commands import StateVersion, decode_body, encode_body, refuse, version_field
+from client.replica.command_set import CommandField, CommandSet, ExpectedVersion, Flag, integer
+from client.replica.commands import StateVersion, refuse
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.status import Status
 
@@ -76,26 +77,7 @@ def _names(raw: Any) -> Sequence[str]:
     return tuple(raw)
 
 
-def _expected(raw: Any) -> Version | None:
-    if raw is None:
-        return None
-    try:
-        lsn, offset = raw
-        return version_field(lsn, offset)
-    except (ValueError, TypeError):
-        raise refuse(Status.INVALID_PARAM, "a version expected") from None
-
-
-def _flag(raw: Any) -> bool:
-    if type(raw) is not bool:
-        raise refuse(Status.INVALID_PARAM, "a flag expected")
-    return raw
-
-
-def _number(raw: Any, lo: int, hi: int) -> int:
-    if type(raw) is not int or not lo <= raw <= hi:
-        raise refuse(Status.INVALID_PARAM, f"a number from {lo} to {hi} expected")
-    return raw
+AttributesField: TypeAlias = Annotated[Attributes, CommandField(checked_attributes, dict)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +86,8 @@ class MakeDirectory:
 
     VERB: ClassVar[int] = 1
     path: str
-    attributes: Attributes = field(default_factory=dict)
-    parents: bool = False
+    attributes: AttributesField = field(default_factory=dict)
+    parents: Flag = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +96,9 @@ class MakeLogGroup:
 
     VERB: ClassVar[int] = 2
     path: str
-    count: int = 1
-    attributes: Attributes = field(default_factory=dict)
-    parents: bool = False
+    count: Annotated[int, integer(1, LOGS_PER_GROUP_MAX)] = 1
+    attributes: AttributesField = field(default_factory=dict)
+    parents: Flag = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +107,9 @@ class SetAttributes:
 
     VERB: ClassVar[int] = 3
     path: str
-    attributes: Attributes = field(default_factory=dict)
-    unset: Sequence[str] = ()
-    expect: Version | None = None
+    attributes: AttributesField = field(default_factory=dict)
+    unset: Annotated[Sequence[str], CommandField(_names, list)] = ()
+    expect: ExpectedVersion = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +119,7 @@ class Rename:
     VERB: ClassVar[int] = 4
     path: str
     to: str
-    expect: Version | None = None
+    expect: ExpectedVersion = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +128,7 @@ class Remove:
 
     VERB: ClassVar[int] = 5
     path: str
-    expect: Version | None = None
+    expect: ExpectedVersion = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,54 +136,12 @@ class Retired:
     """No log of a group that is being removed takes appends any more, whoever sequences it."""
 
     VERB: ClassVar[int] = 6
-    lo: LogId
+    lo: Annotated[LogId, integer(TREE_LOG_ID_MIN, TREE_LOG_ID_MAX)]
     """The first log of the group."""
 
 
 TreeCommand: TypeAlias = MakeDirectory | MakeLogGroup | SetAttributes | Rename | Remove | Retired
 
-
-def encode(command: TreeCommand) -> bytes:
-    """The body of a command."""
-    fields: list[Any]
-    match command:
-        case MakeDirectory(path, attributes, parents):
-            fields = [path, dict(attributes), parents]
-        case MakeLogGroup(path, count, attributes, parents):
-            fields = [path, count, dict(attributes), parents]
-        case SetAttributes(path, attributes, unset, expect):
-            fields = [path, dict(attributes), list(unset), expect]
-        case Rename(path, to, expect):
-            fields = [path, to, expect]
-        case Remove(path, expect):
-            fields = [path, expect]
-        case Retired(lo):
-            fields = [lo]
-    return encode_body(_FORMAT, command.VERB, fields)
-
-
-def decode(data: bytes) -> TreeCommand:
-    """From `encode`; CommandRefused for anything else."""
-    return decode_body(data, _FORMAT, "the log tree", _decoded)
-
-
-def _decoded(verb: Any, fields: list[Any]) -> TreeCommand:
-    if verb == MakeDirectory.VERB:
-        path, attributes, parents = fields
-        return MakeDirectory(path, checked_attributes(attributes), _flag(parents))
-    if verb == MakeLogGroup.VERB:
-        path, count, attributes, parents = fields
-        return MakeLogGroup(path, _number(count, 1, LOGS_PER_GROUP_MAX), checked_attributes(attributes), _flag(parents))
-    if verb == SetAttributes.VERB:
-        path, attributes, unset, expect = fields
-        return SetAttributes(path, checked_attributes(attributes), _names(unset), _expected(expect))
-    if verb == Rename.VERB:
-        path, to, expect = fields
-        return Rename(path, to, _expected(expect))
-    if verb == Remove.VERB:
-        path, expect = fields
-        return Remove(path, _expected(expect))
-    if verb == Retired.VERB:
-        (lo,) = fields
-        return Retired(LogId(_number(lo, TREE_LOG_ID_MIN, TREE_LOG_ID_MAX)))
-    raise refuse(Status.NOTSUPPORTED, "a verb of the log tree expected")
+COMMANDS: Final = CommandSet[TreeCommand]("the log tree", _FORMAT, TreeCommand)
+encode: Final = COMMANDS.encode
+decode: Final = COMMANDS.decode

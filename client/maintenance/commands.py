@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
-from client.replica.commands import StateVersion, decode_body, encode_body, number_field, version_field
+from client.replica.command_set import CommandField, CommandSet, ExpectedVersion, Version, integer, member
+from client.replica.commands import number_field
 from logdevice_py.core.ids import NODE_ID_MAX, SHARD_INDEX_MAX, NodeId, ShardId
 from logdevice_py.core.units import SECOND
 
@@ -36,180 +37,6 @@ class EndCause(enum.IntEnum):
     EXPIRED = 2  # its time was over
     LEFT = 3  # everything that it concerns left the cluster file
     CANCELLED = 4  # somebody took it back
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyMaintenance:
-    """Somebody wants to take something away. The result is the number of the maintenance."""
-
-    VERB: ClassVar[int] = 1
-    kind: MaintenanceKind
-    nodes: Sequence[NodeId]
-    """That go as a whole, with their sequencers."""
-    shards: Sequence[ShardId]
-    """Those of the nodes included."""
-    for_us: int
-    """How long from the moment it is granted, and how long it may wait; 0: as long as it takes."""
-    by: str
-    reason: str
-    restart: int = 0
-    """The rolling restart that it is a part of; 0: none."""
-
-
-@dataclass(frozen=True, slots=True)
-class GrantMaintenance:
-    """It is safe, beside all that was granted as of `basis`."""
-
-    VERB: ClassVar[int] = 2
-    number: int
-    basis: StateVersion
-    """`MaintenancesState.basis` as of which it was judged."""
-
-
-@dataclass(frozen=True, slots=True)
-class WithdrawMaintenance:
-    """It is not safe any more, and nothing was taken away: it waits again."""
-
-    VERB: ClassVar[int] = 3
-    number: int
-    expect: StateVersion
-    """Of the maintenance."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardsDrained:
-    """All of its shards are empty."""
-
-    VERB: ClassVar[int] = 4
-    number: int
-    expect: StateVersion
-
-
-@dataclass(frozen=True, slots=True)
-class EndMaintenance:
-    """It is over. Where shards were drained, they are to be used again first."""
-
-    VERB: ClassVar[int] = 5
-    number: int
-    cause: EndCause
-    expect: StateVersion | None = None
-    """Of the maintenance; None: whatever became of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardsReturned:
-    """Nobody drains the shards of a maintenance that ends."""
-
-    VERB: ClassVar[int] = 6
-    number: int
-    expect: StateVersion
-
-
-@dataclass(frozen=True, slots=True)
-class BeginRestart:
-    """Nodes are to be started again, one after the other. The result is the number of the rolling restart."""
-
-    VERB: ClassVar[int] = 7
-    nodes: Sequence[NodeId]
-    by: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TakeRestart:
-    """A process goes on with the rolling restart; the one before may do nothing any more. The result is the token of this one."""
-
-    VERB: ClassVar[int] = 8
-    number: int
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class RestartNode:
-    """The node is about to be started again."""
-
-    VERB: ClassVar[int] = 9
-    number: int
-    token: int
-    node: NodeId
-    instance: int
-    """The run of it that is to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRestarted:
-    """The node is back and well: the next one may follow."""
-
-    VERB: ClassVar[int] = 10
-    number: int
-    token: int
-    node: NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class AbandonRestart:
-    """The nodes that are left stay as they are."""
-
-    VERB: ClassVar[int] = 11
-    number: int
-
-
-MaintenanceCommand: TypeAlias = (
-    ApplyMaintenance
-    | GrantMaintenance
-    | WithdrawMaintenance
-    | ShardsDrained
-    | EndMaintenance
-    | ShardsReturned
-    | BeginRestart
-    | TakeRestart
-    | RestartNode
-    | NodeRestarted
-    | AbandonRestart
-)
-
-
-def encode(command: MaintenanceCommand) -> bytes:
-    """The body of a command."""
-    return encode_body(_FORMAT, command.VERB, _fields(command))
-
-
-def _fields(command: MaintenanceCommand) -> list[Any]:
-    match command:
-        case ApplyMaintenance():
-            nodes, shards = list(command.nodes), list(command.shards)
-            return [int(command.kind), nodes, shards, command.for_us, command.by, command.reason, command.restart]
-        case GrantMaintenance(number, basis):
-            return [number, list(basis)]
-        case WithdrawMaintenance(number, expect) | ShardsDrained(number, expect) | ShardsReturned(number, expect):
-            return [number, list(expect)]
-        case EndMaintenance():
-            return [command.number, int(command.cause), None if command.expect is None else list(command.expect)]
-        case BeginRestart():
-            return [list(command.nodes), command.by, command.reason]
-        case TakeRestart(number, by):
-            return [number, by]
-        case RestartNode(number, token, node, instance):
-            return [number, token, node, instance]
-        case NodeRestarted(number, token, node):
-            return [number, token, node]
-        case AbandonRestart(number):
-            return [number]
-
-
-def decode(data: bytes) -> MaintenanceCommand:
-    """From `encode`; CommandRefused for anything else."""
-    return decode_body(data, _FORMAT, "maintenances", _decoded)
-
-
-def _decoded(verb: Any, fields: list[Any]) -> MaintenanceCommand:
-    reader = _READERS.get(verb) if type(verb) is int else None
-    if reader is None:
-        raise ValueError("there is no such command")
-    return reader(*fields)
-
-
-# Fields, which snapshots have as well
 
 
 def text_field(value: Any) -> str:
@@ -252,56 +79,152 @@ def maintenance_number(value: Any) -> int:
     return number_field(value, 1, NUMBER_MAX)
 
 
-def _version(value: Any) -> StateVersion:
-    lsn, offset = value
-    return version_field(lsn, offset)
-
-
-def _apply(kind: Any, nodes: Any, shards: Any, for_us: Any, by: Any, reason: Any, restart: Any) -> ApplyMaintenance:
-    wanted = ApplyMaintenance(
-        MaintenanceKind(number_field(kind, 1, 255)),
-        nodes_field(nodes),
-        shards_field(shards),
-        number_field(for_us, 0, FOR_US_MAX),
-        text_field(by),
-        text_field(reason),
-        number_field(restart, 0, NUMBER_MAX),
-    )
-    if not wanted.nodes and not wanted.shards:
-        raise ValueError("nodes or shards expected")
-    return wanted
-
-
-def _end(number: Any, cause: Any, expect: Any) -> EndMaintenance:
-    cause = EndCause(number_field(cause, 1, 255))
-    return EndMaintenance(maintenance_number(number), cause, None if expect is None else _version(expect))
-
-
-def _begin_restart(nodes: Any, by: Any, reason: Any) -> BeginRestart:
-    command = BeginRestart(nodes_field(nodes), text_field(by), text_field(reason))
-    if not command.nodes:
+def _some_nodes(value: Any) -> tuple[NodeId, ...]:
+    nodes = nodes_field(value)
+    if not nodes:
         raise ValueError("nodes expected")
-    return command
+    return nodes
 
 
-def _restart_node(number: Any, token: Any, node: Any, instance: Any) -> RestartNode:
-    return RestartNode(
-        maintenance_number(number), maintenance_number(token), node_field(node), number_field(instance, 0, INSTANCE_MAX)
-    )
+Number: TypeAlias = Annotated[int, CommandField(maintenance_number)]
+Text: TypeAlias = Annotated[str, CommandField(text_field)]
+Node: TypeAlias = Annotated[NodeId, CommandField(node_field)]
 
 
-_READERS: Final[dict[int, Callable[..., MaintenanceCommand]]] = {
-    ApplyMaintenance.VERB: _apply,
-    GrantMaintenance.VERB: lambda number, basis: GrantMaintenance(maintenance_number(number), _version(basis)),
-    WithdrawMaintenance.VERB: lambda number, expect: WithdrawMaintenance(maintenance_number(number), _version(expect)),
-    ShardsDrained.VERB: lambda number, expect: ShardsDrained(maintenance_number(number), _version(expect)),
-    EndMaintenance.VERB: _end,
-    ShardsReturned.VERB: lambda number, expect: ShardsReturned(maintenance_number(number), _version(expect)),
-    BeginRestart.VERB: _begin_restart,
-    TakeRestart.VERB: lambda number, by: TakeRestart(maintenance_number(number), text_field(by)),
-    RestartNode.VERB: _restart_node,
-    NodeRestarted.VERB: lambda number, token, node: NodeRestarted(
-        maintenance_number(number), maintenance_number(token), node_field(node)
-    ),
-    AbandonRestart.VERB: lambda number: AbandonRestart(maintenance_number(number)),
-}
+@dataclass(frozen=True, slots=True)
+class ApplyMaintenance:
+    """Somebody wants to take something away. The result is the number of the maintenance."""
+
+    VERB: ClassVar[int] = 1
+    kind: Annotated[MaintenanceKind, member(MaintenanceKind)]
+    nodes: Annotated[Sequence[NodeId], CommandField(nodes_field)]
+    """That go as a whole, with their sequencers."""
+    shards: Annotated[Sequence[ShardId], CommandField(shards_field)]
+    """Those of the nodes included."""
+    for_us: Annotated[int, integer(0, FOR_US_MAX)]
+    """How long from the moment it is granted, and how long it may wait; 0: as long as it takes."""
+    by: Text
+    reason: Text
+    restart: Annotated[int, integer(0, NUMBER_MAX)] = 0
+    """The rolling restart that it is a part of; 0: none."""
+
+    def __post_init__(self) -> None:
+        if not self.nodes and not self.shards:
+            raise ValueError("nodes or shards expected")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantMaintenance:
+    """It is safe, beside all that was granted as of `basis`."""
+
+    VERB: ClassVar[int] = 2
+    number: Number
+    basis: Version
+    """`MaintenancesState.basis` as of which it was judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawMaintenance:
+    """It is not safe any more, and nothing was taken away: it waits again."""
+
+    VERB: ClassVar[int] = 3
+    number: Number
+    expect: Version
+    """Of the maintenance."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsDrained:
+    """All of its shards are empty."""
+
+    VERB: ClassVar[int] = 4
+    number: Number
+    expect: Version
+
+
+@dataclass(frozen=True, slots=True)
+class EndMaintenance:
+    """It is over. Where shards were drained, they are to be used again first."""
+
+    VERB: ClassVar[int] = 5
+    number: Number
+    cause: Annotated[EndCause, member(EndCause)]
+    expect: ExpectedVersion = None
+    """Of the maintenance; None: whatever became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsReturned:
+    """Nobody drains the shards of a maintenance that ends."""
+
+    VERB: ClassVar[int] = 6
+    number: Number
+    expect: Version
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRestart:
+    """Nodes are to be started again, one after the other. The result is the number of the rolling restart."""
+
+    VERB: ClassVar[int] = 7
+    nodes: Annotated[Sequence[NodeId], CommandField(_some_nodes)]
+    by: Text
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRestart:
+    """A process goes on with the rolling restart; the one before may do nothing any more. The result is the token of this one."""
+
+    VERB: ClassVar[int] = 8
+    number: Number
+    by: Text
+
+
+@dataclass(frozen=True, slots=True)
+class RestartNode:
+    """The node is about to be started again."""
+
+    VERB: ClassVar[int] = 9
+    number: Number
+    token: Number
+    node: Node
+    instance: Annotated[int, integer(0, INSTANCE_MAX)]
+    """The run of it that is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRestarted:
+    """The node is back and well: the next one may follow."""
+
+    VERB: ClassVar[int] = 10
+    number: Number
+    token: Number
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonRestart:
+    """The nodes that are left stay as they are."""
+
+    VERB: ClassVar[int] = 11
+    number: Number
+
+
+MaintenanceCommand: TypeAlias = (
+    ApplyMaintenance
+    | GrantMaintenance
+    | WithdrawMaintenance
+    | ShardsDrained
+    | EndMaintenance
+    | ShardsReturned
+    | BeginRestart
+    | TakeRestart
+    | RestartNode
+    | NodeRestarted
+    | AbandonRestart
+)
+
+COMMANDS: Final = CommandSet[MaintenanceCommand]("maintenances", _FORMAT, MaintenanceCommand)
+encode: Final = COMMANDS.encode
+decode: Final = COMMANDS.decode

@@ -76,36 +76,6 @@ def refusal(reason: str) -> tuple[Status, str]:
     return (Status[name], text) if name in Status.__members__ else (Status.INVALID_PARAM, reason)
 
 
-def encode_body(format_: int, verb: int, fields: list[Any]) -> bytes:
-    """The body of a command that is a verb with fields, in a format of its kind of state."""
-    packed: bytes = msgpack.packb([format_, verb, *fields])
-    return packed
-
-
-def decode_body(data: bytes, format_: int, addressee: str, decoded: Callable[[Any, list[Any]], T]) -> T:
-    """The command in a body that `encode_body` made.
-
-    Args:
-        format_: the only one that is read.
-        addressee: what commands of this kind go to, for whoever gets a refusal.
-        decoded: makes the command of its verb and fields; raises ValueError or TypeError for what is wrong, or CommandRefused.
-
-    Raises:
-        CommandRefused: it is something else.
-    """
-    try:
-        check_complete(data)
-        raw = msgpack.unpackb(data)
-        if type(raw) is not list:
-            raise ValueError("an array expected")
-        found, verb, *fields = raw
-        if found != format_:
-            raise refuse(Status.NOTSUPPORTED, f"a command of format {format_} expected")
-        return decoded(verb, fields)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise refuse(Status.INVALID_PARAM, f"this is no command to {addressee}: {str(error)[:100]}") from None
-
-
 def decode_snapshot(data: bytes, what: str, decoded: Callable[[Any], T]) -> T:
     """The state in the bytes of `StateMachine.encode`, which are msgpack.
 

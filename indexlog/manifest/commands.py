@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from client.replica.commands import decode_body, encode_body, flag_field, number_field, refuse
+from client.replica.command_set import CommandField, CommandSet, Flag, integer
+from client.replica.commands import number_field
 from indexlog.manifest.parts import WHOLE_FILE, PartKind
 from indexlog.records import TIMESTAMP_MAX, check_index
 from logdevice_py.core.lsn import LSN_MAX
-from logdevice_py.core.status import Status
 
 NUMBER_MAX: Final = (1 << 63) - 1
 RAW_LOGS_MAX: Final = 1024
@@ -39,159 +39,6 @@ class OutputFile(NamedTuple):
     records: int
     bytes: int
     timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class Initialize:
-    """Make the index log: where files are, and the raw logs of generation 0."""
-
-    VERB: ClassVar[int] = 1
-    store: str
-    logs: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class BeginJob:
-    """Begin a job. The result is its token."""
-
-    VERB: ClassVar[int] = 2
-
-
-@dataclass(frozen=True, slots=True)
-class EndJob:
-    """End a job: nothing is committed under its token any more, and what it wrote and did not commit is garbage."""
-
-    VERB: ClassVar[int] = 3
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """The modifications of [start, until] of one raw log are in a container."""
-
-    VERB: ClassVar[int] = 4
-    token: int
-    log: int
-    start: int
-    until: int
-    drops: int
-    """How many drops of indexes whoever made the container knew."""
-    unreadable: int
-    """Records that are no modifications."""
-    path: str
-    """Of the container; empty when there were no modifications."""
-    slices: Sequence[SliceEntry]
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """A run of an index's parts is in one file."""
-
-    VERB: ClassVar[int] = 5
-    token: int
-    index: str
-    inputs: Sequence[tuple[str, int]]
-    """Keys of parts, side by side, oldest first."""
-    drops_deletes: bool
-    """The run begins with the oldest part, so deletes have gone."""
-    output: OutputFile | None
-    """None: no document is left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """What was retired up to a serial is not read any more; page tokens below it are not served."""
-
-    VERB: ClassVar[int] = 6
-    serial: int
-
-
-@dataclass(frozen=True, slots=True)
-class DropIndex:
-    """All that an index has goes."""
-
-    VERB: ClassVar[int] = 7
-    index: str
-    floors: Sequence[tuple[int, int]]
-    """For each raw log that is not dealt whole its tail: what is not behind it goes, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddGeneration:
-    """Modifications go to other raw logs once the generation before has ended."""
-
-    VERB: ClassVar[int] = 8
-    logs: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class EndGeneration:
-    """No raw log of the generation takes anything any more."""
-
-    VERB: ClassVar[int] = 9
-    number: int
-    ends: Sequence[int]
-
-
-ManifestCommand: TypeAlias = (
-    Initialize | BeginJob | EndJob | Deal | Replace | Forget | DropIndex | AddGeneration | EndGeneration
-)
-
-
-def encode_manifest_command(command: ManifestCommand) -> bytes:
-    """The body of a command."""
-    return encode_body(_FORMAT, command.VERB, list(astuple(command)))
-
-
-def decode_manifest_command(data: bytes) -> ManifestCommand:
-    """From `encode_manifest_command`; CommandRefused for anything else."""
-    return decode_body(data, _FORMAT, "the manifest", _decoded)
-
-
-def _decoded(verb: Any, fields: list[Any]) -> ManifestCommand:
-    if verb == Initialize.VERB:
-        store, logs = fields
-        return Initialize(_store(store), _logs(logs))
-    if verb == BeginJob.VERB:
-        () = fields
-        return BeginJob()
-    if verb == EndJob.VERB:
-        (token,) = fields
-        return EndJob(_number(token))
-    if verb == Deal.VERB:
-        token, log, start, until, drops, unreadable, path, slices = fields
-        return Deal(
-            _number(token),
-            _number(log),
-            lsn_field(start),
-            lsn_field(until),
-            _number(drops),
-            _number(unreadable),
-            path_field(path) if path else "",
-            [_slice(each) for each in _array(slices)],
-        )
-    if verb == Replace.VERB:
-        token, index, inputs, drops_deletes, output = fields
-        return Replace(
-            _number(token),
-            check_index(index),
-            [_key(each) for each in _array(inputs)],
-            flag_field(drops_deletes),
-            None if output is None else _output(output),
-        )
-    if verb == Forget.VERB:
-        (serial,) = fields
-        return Forget(_number(serial))
-    if verb == DropIndex.VERB:
-        index, floors = fields
-        return DropIndex(check_index(index), [(_number(log), lsn_field(lsn)) for log, lsn in _array(floors)])
-    if verb == AddGeneration.VERB:
-        (logs,) = fields
-        return AddGeneration(_logs(logs))
-    if verb == EndGeneration.VERB:
-        number, ends = fields
-        return EndGeneration(_number(number), [lsn_field(end) for end in _array(ends)])
-    raise refuse(Status.NOTSUPPORTED, "a verb of the manifest expected")
 
 
 def _number(value: Any) -> int:
@@ -229,6 +76,149 @@ def path_field(value: Any) -> str:
     return value
 
 
+def _path_or_nothing(value: Any) -> str:
+    return path_field(value) if value else ""
+
+
+def _keys(value: Any) -> list[tuple[str, int]]:
+    return [(path_field(path), number_field(place, WHOLE_FILE, NUMBER_MAX)) for path, place in _array(value)]
+
+
+def _floors(value: Any) -> list[tuple[int, int]]:
+    return [(_number(log), lsn_field(lsn)) for log, lsn in _array(value)]
+
+
+def _ends(value: Any) -> list[int]:
+    return [lsn_field(end) for end in _array(value)]
+
+
+def _slices(value: Any) -> list[SliceEntry]:
+    return [
+        SliceEntry(
+            check_index(index),
+            number_field(records, 1, NUMBER_MAX),
+            _number(size),
+            number_field(timestamp, 0, TIMESTAMP_MAX),
+        )
+        for index, records, size, timestamp in _array(value)
+    ]
+
+
+def _slice_rows(slices: Sequence[SliceEntry]) -> list[tuple[str, int, int, int]]:
+    return [(each.index, each.records, each.bytes, each.timestamp) for each in slices]
+
+
+def _output(value: Any) -> OutputFile | None:
+    if value is None:
+        return None
+    path, kind, records, size, timestamp = _array(value)
+    return OutputFile(
+        path_field(path),
+        PartKind(number_field(kind, PartKind.SORTED, PartKind.OPTIMIZED)),
+        number_field(records, 1, NUMBER_MAX),
+        _number(size),
+        number_field(timestamp, 0, TIMESTAMP_MAX),
+    )
+
+
+Number: TypeAlias = Annotated[int, integer(0, NUMBER_MAX)]
+LsnField: TypeAlias = Annotated[int, CommandField(lsn_field)]
+IndexCode: TypeAlias = Annotated[str, CommandField(check_index)]
+RawLogs: TypeAlias = Annotated[Sequence[int], CommandField(_logs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Initialize:
+    """Make the index log: where files are, and the raw logs of generation 0."""
+
+    VERB: ClassVar[int] = 1
+    store: Annotated[str, CommandField(_store)]
+    logs: RawLogs
+
+
+@dataclass(frozen=True, slots=True)
+class BeginJob:
+    """Begin a job. The result is its token."""
+
+    VERB: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """End a job: nothing is committed under its token any more, and what it wrote and did not commit is garbage."""
+
+    VERB: ClassVar[int] = 3
+    token: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """The modifications of [start, until] of one raw log are in a container."""
+
+    VERB: ClassVar[int] = 4
+    token: Number
+    log: Number
+    start: LsnField
+    until: LsnField
+    drops: Number
+    """How many drops of indexes whoever made the container knew."""
+    unreadable: Number
+    """Records that are no modifications."""
+    path: Annotated[str, CommandField(_path_or_nothing)]
+    """Of the container; empty when there were no modifications."""
+    slices: Annotated[Sequence[SliceEntry], CommandField(_slices, _slice_rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """A run of an index's parts is in one file."""
+
+    VERB: ClassVar[int] = 5
+    token: Number
+    index: IndexCode
+    inputs: Annotated[Sequence[tuple[str, int]], CommandField(_keys)]
+    """Keys of parts, side by side, oldest first."""
+    drops_deletes: Flag
+    """The run begins with the oldest part, so deletes have gone."""
+    output: Annotated[OutputFile | None, CommandField(_output)]
+    """None: no document is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """What was retired up to a serial is not read any more; page tokens below it are not served."""
+
+    VERB: ClassVar[int] = 6
+    serial: Number
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """All that an index has goes."""
+
+    VERB: ClassVar[int] = 7
+    index: IndexCode
+    floors: Annotated[Sequence[tuple[int, int]], CommandField(_floors)]
+    """For each raw log that is not dealt whole its tail: what is not behind it goes, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddGeneration:
+    """Modifications go to other raw logs once the generation before has ended."""
+
+    VERB: ClassVar[int] = 8
+    logs: RawLogs
+
+
+@dataclass(frozen=True, slots=True)
+class EndGeneration:
+    """No raw log of the generation takes anything any more."""
+
+    VERB: ClassVar[int] = 9
+    number: Number
+    ends: Annotated[Sequence[int], CommandField(_ends)]
+
+
 def token_of(path: str) -> int:
     """Which job wrote a file."""
     return int(path.partition("/")[0])
@@ -239,27 +229,10 @@ def is_path(value: str) -> bool:
     return len(value) <= PATH_BYTES_MAX and _PATH.fullmatch(value) is not None
 
 
-def _key(value: Any) -> tuple[str, int]:
-    path, place = _array(value)
-    return path_field(path), number_field(place, WHOLE_FILE, NUMBER_MAX)
+ManifestCommand: TypeAlias = (
+    Initialize | BeginJob | EndJob | Deal | Replace | Forget | DropIndex | AddGeneration | EndGeneration
+)
 
-
-def _slice(value: Any) -> SliceEntry:
-    index, records, size, timestamp = _array(value)
-    return SliceEntry(
-        check_index(index),
-        number_field(records, 1, NUMBER_MAX),
-        _number(size),
-        number_field(timestamp, 0, TIMESTAMP_MAX),
-    )
-
-
-def _output(value: Any) -> OutputFile:
-    path, kind, records, size, timestamp = _array(value)
-    return OutputFile(
-        path_field(path),
-        PartKind(number_field(kind, PartKind.SORTED, PartKind.OPTIMIZED)),
-        number_field(records, 1, NUMBER_MAX),
-        _number(size),
-        number_field(timestamp, 0, TIMESTAMP_MAX),
-    )
+COMMANDS: Final = CommandSet[ManifestCommand]("the manifest", _FORMAT, ManifestCommand)
+encode_manifest_command: Final = COMMANDS.encode
+decode_manifest_command: Final = COMMANDS.decode

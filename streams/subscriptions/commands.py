@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
-
-import msgpack
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from client.guards import Position
-from client.replica.commands import (
-    RESULT_BYTES_MAX,
-    StateVersion,
-    expected_field,
-    flag_field,
-    number_field,
-    refuse,
-)
+from client.replica.command_set import CommandField, CommandSet, ExpectedVersion, Flag, integer
+from client.replica.commands import RESULT_BYTES_MAX, number_field
 from logdevice_py.core.status import Status
-from logdevice_py.core.unpacking import check_complete
 from streams.fields import position_field
 
 NAME_BYTES_MAX: Final = 255
@@ -61,159 +52,6 @@ STATUS_OF: Final[dict[OperationAnswer, Status]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """All records of a stream up to this one are handled."""
-
-    VERB: ClassVar[int] = 1
-    subscription: str
-    stream: str
-    position: Position
-    expect: StateVersion | None = None
-    """The version of the checkpoint that is replaced; `NOTHING`: there is none; None: any."""
-    token: int = 0
-    """Of the assignment of the stream to a member; 0: none."""
-    reset: bool = False
-    """The position may fall. Without a token the stream's owner begins anew there, with another token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete the checkpoint of a stream, or a subscription with all its checkpoints and streams."""
-
-    VERB: ClassVar[int] = 2
-    subscription: str
-    stream: str | None = None
-    """None: the subscription."""
-    expect: StateVersion | None = None
-    """The version of the checkpoint; None: any."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddStreams:
-    """Give streams to a group; those that it has with the same log stay as they are."""
-
-    VERB: ClassVar[int] = 3
-    subscription: str
-    streams: Sequence[tuple[str, int]]
-    """Names and logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveStreams:
-    """Take streams from a group: what their owners handle can no longer be committed. Checkpoints stay."""
-
-    VERB: ClassVar[int] = 4
-    subscription: str
-    streams: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A member joins; an earlier one of the same name is replaced."""
-
-    VERB: ClassVar[int] = 5
-    subscription: str
-    member: str
-    nonce: bytes
-    """Tells it from others of the same name."""
-    ttl_us: int
-    """Whoever saw no heartbeat of it for so long may expel it."""
-    handover_us: int
-    """How long it may take to finish a stream that another member is to get."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """A member lives."""
-
-    VERB: ClassVar[int] = 6
-    subscription: str
-    member: str
-    nonce: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """A member leaves."""
-
-    VERB: ClassVar[int] = 7
-    subscription: str
-    member: str
-    nonce: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Expel:
-    """A member leaves, if it has made no heartbeat since this one."""
-
-    VERB: ClassVar[int] = 8
-    subscription: str
-    member: str
-    nonce: bytes
-    beat: int
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """An assignment ends, and the heir gets the stream."""
-
-    VERB: ClassVar[int] = 9
-    subscription: str
-    stream: str
-    token: int
-    forced: bool = False
-    """By the heir, after the time that the owner had. False: by the owner, who gets the stream again when there is no heir."""
-
-
-Operation: TypeAlias = Commit | Delete | AddStreams | RemoveStreams | Join | Beat | Leave | Expel | HandOver
-
-
-def encode(operations: Sequence[Operation]) -> bytes:
-    """The body of a command."""
-    packed: bytes = msgpack.packb([_FORMAT, [[each.VERB, *_fields(each)] for each in operations]])
-    return packed
-
-
-def _fields(operation: Operation) -> list[Any]:
-    match operation:
-        case Commit(name, stream, (lsn, offset), expect, token, reset):
-            return [name, stream, int(lsn), offset, expect, token, reset]
-        case Delete(name, stream, expect):
-            return [name, stream, expect]
-        case AddStreams(name, streams):
-            return [name, [list(each) for each in streams]]
-        case RemoveStreams(name, names):
-            return [name, list(names)]
-        case Join(name, member, nonce, ttl_us, handover_us):
-            return [name, member, nonce, ttl_us, handover_us]
-        case Beat(name, member, nonce) | Leave(name, member, nonce):
-            return [name, member, nonce]
-        case Expel(name, member, nonce, beat):
-            return [name, member, nonce, beat]
-        case HandOver(name, stream, token, forced):
-            return [name, stream, token, forced]
-
-
-def decode(data: bytes) -> list[Operation]:
-    """From `encode`; CommandRefused for anything else."""
-    try:
-        check_complete(data)
-        raw = msgpack.unpackb(data)
-        if type(raw) is not list or len(raw) != 2 or raw[0] != _FORMAT:
-            raise ValueError(f"a command of format {_FORMAT} expected")
-        rows = raw[1]
-        if type(rows) is not list or not 0 < len(rows) <= OPERATIONS_MAX:
-            raise ValueError(f"1 to {OPERATIONS_MAX} operations expected")
-        return [_decoded(*row) for row in rows]
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
-        raise refuse(Status.INVALID_PARAM, f"this is no command to subscriptions: {str(error)[:100]}") from None
-
-
-def _decoded(verb: int, *fields: Any) -> Operation:
-    return _READERS[verb](*fields)
-
-
 def name_field(value: Any) -> str:
     """A name; ValueError when it is none."""
     if type(value) is not str or not 0 < len(value.encode(errors="surrogatepass")) <= NAME_BYTES_MAX:
@@ -228,67 +66,146 @@ def nonce_field(value: Any) -> bytes:
     return value
 
 
-def _rows(value: Any) -> list[Any]:
+def _name_or_none(value: Any) -> str | None:
+    return None if value is None else name_field(value)
+
+
+def _names(value: Any) -> list[str]:
+    return [name_field(each) for each in _some(value)]
+
+
+def _streams(value: Any) -> list[tuple[str, int]]:
+    rows = [(name_field(stream), number_field(log, 1, LOG_MAX)) for stream, log in _some(value)]
+    if len(dict(rows)) != len(rows):
+        raise ValueError("a stream is named twice")
+    return rows
+
+
+def _some(value: Any) -> list[Any]:
     if type(value) is not list or not 0 < len(value) <= STREAMS_PER_OPERATION_MAX:
         raise ValueError(f"1 to {STREAMS_PER_OPERATION_MAX} streams expected")
     return value
 
 
-def _commit(name: Any, stream: Any, lsn: Any, offset: Any, expect: Any, token: Any, reset: Any) -> Commit:
-    return Commit(
-        name_field(name),
-        name_field(stream),
-        position_field(lsn, offset),
-        expected_field(expect),
-        number_field(token, 0, TOKEN_MAX),
-        flag_field(reset),
-    )
+Name: TypeAlias = Annotated[str, CommandField(name_field)]
+Nonce: TypeAlias = Annotated[bytes, CommandField(nonce_field)]
 
 
-def _delete(name: Any, stream: Any, expect: Any) -> Delete:
-    return Delete(name_field(name), None if stream is None else name_field(stream), expected_field(expect))
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """All records of a stream up to this one are handled."""
+
+    VERB: ClassVar[int] = 1
+    subscription: Name
+    stream: Name
+    position: Annotated[Position, CommandField(position_field, tuple, places=2)]
+    expect: ExpectedVersion = None
+    """The version of the checkpoint that is replaced; `NOTHING`: there is none; None: any."""
+    token: Annotated[int, integer(0, TOKEN_MAX)] = 0
+    """Of the assignment of the stream to a member; 0: none."""
+    reset: Flag = False
+    """The position may fall. Without a token the stream's owner begins anew there, with another token."""
 
 
-def _add_streams(name: Any, streams: Any) -> AddStreams:
-    rows = [(name_field(stream), number_field(log, 1, LOG_MAX)) for stream, log in _rows(streams)]
-    if len(dict(rows)) != len(rows):
-        raise ValueError("a stream is named twice")
-    return AddStreams(name_field(name), rows)
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the checkpoint of a stream, or a subscription with all its checkpoints and streams."""
+
+    VERB: ClassVar[int] = 2
+    subscription: Name
+    stream: Annotated[str | None, CommandField(_name_or_none)] = None
+    """None: the subscription."""
+    expect: ExpectedVersion = None
+    """The version of the checkpoint; None: any."""
 
 
-def _remove_streams(name: Any, streams: Any) -> RemoveStreams:
-    return RemoveStreams(name_field(name), [name_field(stream) for stream in _rows(streams)])
+@dataclass(frozen=True, slots=True)
+class AddStreams:
+    """Give streams to a group; those that it has with the same log stay as they are."""
+
+    VERB: ClassVar[int] = 3
+    subscription: Name
+    streams: Annotated[Sequence[tuple[str, int]], CommandField(_streams)]
+    """Names and logs."""
 
 
-def _join(name: Any, member: Any, nonce: Any, ttl_us: Any, handover_us: Any) -> Join:
-    ttl, handover = number_field(ttl_us, 1, TTL_US_MAX), number_field(handover_us, 0, TTL_US_MAX)
-    return Join(name_field(name), name_field(member), nonce_field(nonce), ttl, handover)
+@dataclass(frozen=True, slots=True)
+class RemoveStreams:
+    """Take streams from a group: what their owners handle can no longer be committed. Checkpoints stay."""
+
+    VERB: ClassVar[int] = 4
+    subscription: Name
+    streams: Annotated[Sequence[str], CommandField(_names)]
 
 
-def _beat(name: Any, member: Any, nonce: Any) -> Beat:
-    return Beat(name_field(name), name_field(member), nonce_field(nonce))
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A member joins; an earlier one of the same name is replaced."""
+
+    VERB: ClassVar[int] = 5
+    subscription: Name
+    member: Name
+    nonce: Nonce
+    """Tells it from others of the same name."""
+    ttl_us: Annotated[int, integer(1, TTL_US_MAX)]
+    """Whoever saw no heartbeat of it for so long may expel it."""
+    handover_us: Annotated[int, integer(0, TTL_US_MAX)]
+    """How long it may take to finish a stream that another member is to get."""
 
 
-def _leave(name: Any, member: Any, nonce: Any) -> Leave:
-    return Leave(name_field(name), name_field(member), nonce_field(nonce))
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A member lives."""
+
+    VERB: ClassVar[int] = 6
+    subscription: Name
+    member: Name
+    nonce: Nonce
 
 
-def _expel(name: Any, member: Any, nonce: Any, beat: Any) -> Expel:
-    return Expel(name_field(name), name_field(member), nonce_field(nonce), number_field(beat, 0, TOKEN_MAX))
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A member leaves."""
+
+    VERB: ClassVar[int] = 7
+    subscription: Name
+    member: Name
+    nonce: Nonce
 
 
-def _hand_over(name: Any, stream: Any, token: Any, forced: Any) -> HandOver:
-    return HandOver(name_field(name), name_field(stream), number_field(token, 1, TOKEN_MAX), flag_field(forced))
+@dataclass(frozen=True, slots=True)
+class Expel:
+    """A member leaves, if it has made no heartbeat since this one."""
+
+    VERB: ClassVar[int] = 8
+    subscription: Name
+    member: Name
+    nonce: Nonce
+    beat: Annotated[int, integer(0, TOKEN_MAX)]
 
 
-_READERS: Final[dict[int, Callable[..., Operation]]] = {
-    Commit.VERB: _commit,
-    Delete.VERB: _delete,
-    AddStreams.VERB: _add_streams,
-    RemoveStreams.VERB: _remove_streams,
-    Join.VERB: _join,
-    Beat.VERB: _beat,
-    Leave.VERB: _leave,
-    Expel.VERB: _expel,
-    HandOver.VERB: _hand_over,
-}
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """An assignment ends, and the heir gets the stream."""
+
+    VERB: ClassVar[int] = 9
+    subscription: Name
+    stream: Name
+    token: Annotated[int, integer(1, TOKEN_MAX)]
+    forced: Flag = False
+    """By the heir, after the time that the owner had. False: by the owner, who gets the stream again when there is no heir."""
+
+
+Operation: TypeAlias = Commit | Delete | AddStreams | RemoveStreams | Join | Beat | Leave | Expel | HandOver
+
+COMMANDS: Final = CommandSet[Operation]("subscriptions", _FORMAT, Operation)
+
+
+def encode(operations: Sequence[Operation]) -> bytes:
+    """The body of a command."""
+    return COMMANDS.encode_list(operations)
+
+
+def decode(data: bytes) -> list[Operation]:
+    """From `encode`; CommandRefused for anything else."""
+    return COMMANDS.decode_list(data, OPERATIONS_MAX)
