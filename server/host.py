@@ -26,6 +26,7 @@ from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.placement.cluster_placement import check_policy
+from logdevice_py.runtime.append_trace import AppendTrace, uninstall
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.driver import Driver
@@ -35,6 +36,7 @@ from logdevice_py.runtime.tokens import TokenChecker
 from logdevice_py.runtime.transport import Transport, bind
 from logdevice_py.shell.introduction import CheckToken, Identity, no_tokens
 from logdevice_py.shell.proof import Principals
+from logdevice_py.shell.settings import RuntimeSettings
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.audit.audit_file import AuditFile
@@ -114,6 +116,8 @@ class NodeHost:
         self._admin: AdminApi | None = None
         self._audit_file: AuditFile | None = None
         self._diagnostics = Diagnostics(log)
+        self.trace: AppendTrace | None = None
+        """What became of appends lately; None: nobody asked for it."""
         self.copy_review = CopyReview(self)
         """Which of its logs are short of copies."""
         self.serving_since = Timestamp(0)
@@ -266,7 +270,10 @@ class NodeHost:
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
         admin = None if self._admin is None else self._admin.use_settings
-        self.live_settings = live_settings_of(self.node, self.driver, self.started_with.settings, admin)
+        self.live_settings = live_settings_of(
+            self.node, self.driver, self.started_with.settings, self._use_runtime, admin
+        )
+        self._use_runtime(settings.runtime)
         if self.shards:
             self._tasks.append(self._loop.create_task(self._note_states(), name=f"N{self.node_id} states"))
             self._tasks.append(self._loop.create_task(self.copy_review.run(), name=f"N{self.node_id} copies"))
@@ -277,6 +284,19 @@ class NodeHost:
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
         member = self.config.nodes.get(node)
         return None if member is None else (member.host, member.port)
+
+    def _use_runtime(self, settings: RuntimeSettings) -> None:
+        """Begin or end the trace of appends. One of the same size goes on."""
+        size = settings.trace_instants
+        if size == (0 if self.trace is None else self.trace.instants.maxlen):
+            return
+        self.trace = None
+        uninstall(self.driver, self.transport)
+        if size:
+            self.trace = AppendTrace(size)
+            self.trace.install(self.driver, self.transport)
+        for service in self.shards.values():
+            service.trace = self.trace
 
     def _on_crash(self, error: BaseException) -> None:
         log.critical("N%d: a protocol machine failed", self.node_id, exc_info=error)

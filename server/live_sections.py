@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from logdevice_py.config.admin import AdminSettings
 from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.shell.settings import RuntimeSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from storage_node.settings import StorageSettings
@@ -38,6 +39,11 @@ LIVE: Final[dict[str, LiveSection]] = {
         frozenset({"recent_entries_bytes_max", "reads_in_flight_max", "retention_margin_us", "removed_logs_grace_us"}),
     ),
     "settings.membership": LiveSection(MembershipSettings),
+    "settings.runtime": LiveSection(
+        RuntimeSettings,
+        # connections take the others when they are made
+        frozenset(field.name for field in dataclasses.fields(RuntimeSettings)) - {"trace_instants"},
+    ),
     "settings.admin": LiveSection(
         AdminSettings, frozenset({"expose", "open_reads", "token_file"})
     ),  # no request makes itself more room

@@ -100,15 +100,23 @@ class LiveSettings:
 
 
 def live_settings_of(
-    node: Node, driver: Driver, file: Mapping[str, Mapping[str, Any]], admin: Callable[[Any], None] | None
+    node: Node,
+    driver: Driver,
+    file: Mapping[str, Mapping[str, Any]],
+    runtime: Callable[[Any], None],
+    admin: Callable[[Any], None] | None,
 ) -> LiveSettings:
     """Those of a node that runs.
 
     Args:
         file: the settings with which it was started, by section.
+        runtime: takes other settings of connections.
         admin: takes other settings of the admin API; None: there is none.
     """
-    users: dict[str, Callable[[Any], None]] = {"settings.membership": node.gossip.use_settings}
+    users: dict[str, Callable[[Any], None]] = {
+        "settings.membership": node.gossip.use_settings,
+        "settings.runtime": runtime,
+    }
     sequencer, storage = node.sequencer, node.storage
     if storage is not None:
         users["settings.storage"] = storage.use_settings

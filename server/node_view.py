@@ -12,6 +12,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, ShardId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport
@@ -51,6 +52,7 @@ class AdminView(NodeView, Protocol):
     instance: InstanceId
     serving_since: Timestamp
     transport: Transport
+    trace: AppendTrace | None
     store_directories: dict[ShardId, str]
     live_settings: LiveSettings
     stop_wanted: asyncio.Future[None]

@@ -19,6 +19,7 @@ from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
+from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.clock import monotonic_us
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
@@ -34,6 +35,7 @@ from storage_node.log_store.interface import (
     ReadResult,
     ReadShard,
     WriteShard,
+    Written,
 )
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb import RocksLogStore
@@ -71,6 +73,9 @@ class ShardService:
         self.contents: Contents = contents
         """What the shard held when it was opened; the machines take it over."""
         self.metrics = LogStoreMetrics()
+        self.trace: AppendTrace | None = None
+        """Records when copies are written and synced; None: nobody asked for it."""
+        self._shard = contents.marker.shard
         self._store = store
         self._settings = settings
         self._wall = wall
@@ -171,6 +176,8 @@ class ShardService:
                     self._schedule_turn()
                 else:
                     done, self._done = self._done, []
+                    if self.trace is not None:
+                        self._trace_outcomes(self.trace, done)
                     complete(done)
         if len(writes) < len(effects):
             self._reads.extend(effect for effect in effects if not isinstance(effect, WriteShard))
@@ -184,6 +191,9 @@ class ShardService:
         metrics.write_time += took
         if took > metrics.write_time_max:
             metrics.write_time_max = took
+        if self.trace is not None:
+            for write in writes:
+                self.trace.written(write.shard, write.token, write.batch.entries, took * 1000)
         if self._done and self._store.refusing_for_space:
             metrics.no_space = 1
         self._sync_when_due()
@@ -215,6 +225,9 @@ class ShardService:
         metrics.sync_time += took
         metrics.sync_time_max = max(metrics.sync_time_max, took)
         written: list[Completion] = [*self._commit.end(status)]
+        if self.trace is not None:
+            self.trace.synced(self._shard, self._sync_thread.ended_ns, took * 1000)
+            self._trace_outcomes(self.trace, written)
         self._sync_when_due()
         if isinstance(self._store, ExtentLogStore) and self._store.has_chores:
             self._begin_chore()
@@ -223,6 +236,12 @@ class ShardService:
         if written:
             assert self._deliver is not None, "a write waited that nobody emitted"
             self._deliver(written)
+
+    @staticmethod
+    def _trace_outcomes(trace: AppendTrace, done: Sequence[Completion]) -> None:
+        for each in done:
+            if isinstance(each, Written):
+                trace.durable(each.shard, each.token, each.status)
 
     # ---- reads and completions of the next turn
 
@@ -249,6 +268,8 @@ class ShardService:
             self._schedule_turn()
         done, self._done = self._done, []
         if done:
+            if self.trace is not None:
+                self._trace_outcomes(self.trace, done)
             assert self._deliver is not None, "an effect was executed that nobody emitted"
             self._deliver(done)
 

@@ -16,11 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from benchmarks.ldbench.append_tracing import TraceOrder, trace, trace_log
+from benchmarks.ldbench.append_waterfall import as_text as waterfall_text
 from benchmarks.ldbench.compare import changes, remarks, render_changes
-from benchmarks.ldbench.engine import DurabilityClass, Mode
+from benchmarks.ldbench.engine import DurabilityClass, EngineError, Mode
 from benchmarks.ldbench.engines import MODULES, load_engine
 from benchmarks.ldbench.environment import describe_environment
 from benchmarks.ldbench.figures import FIGURES
@@ -37,6 +40,7 @@ from benchmarks.ldbench.table import WIDTH, as_text, render
 from benchmarks.ldbench.workload import SCALES, Scale
 from benchmarks.ldbench.workloads import all_workloads
 from client.cli.options import ProgramParser, version_option
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import parse_duration, parse_size
 
 REPORT: Final = "report.json"
@@ -179,6 +183,19 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("before", type=Path, metavar="A.json")
     compare.add_argument("after", type=Path, metavar="B.json")
     compare.add_argument("--all", action="store_true", help="also what did not change")
+    follow = commands.add_parser("trace", help="where appends spend their time, hop by hop")
+    follow.add_argument("--appends", type=_count(1), default=500, help="how many are followed (default: 500)")
+    follow.add_argument(
+        "--rate", type=_seconds(zero=True), default=0.0, help="appends a second (default: one at a time)", metavar="R"
+    )
+    follow.add_argument("--size", type=_count(1), default=100, help="bytes of a record (default: 100)")
+    follow.add_argument("--durability", choices=[each.value for each in DurabilityClass], default="sync")
+    follow.add_argument("--copies", type=_count(1), default=3, help="of each record (default: 3)")
+    follow.add_argument("--fill", type=parse_size, default=0, metavar="SIZE", help="so much is written just before")
+    follow.add_argument("--config", type=Path, help="of a cluster that runs; default: one of its own")
+    follow.add_argument("--log", type=_count(1), metavar="LOG", help="of that cluster: takes the appends")
+    follow.add_argument("--directory", type=Path, help="on the disk to be measured")
+    follow.add_argument("--output", type=Path, default=results, help="of trace.txt, trace.svg and trace.json")
     profile = commands.add_parser("profile", help="where the time went, by files that --profile wrote")
     profile.add_argument("stacks", type=Path, nargs="+")
     profile.add_argument("--by", choices=("file", "function"), default="function")
@@ -199,6 +216,8 @@ def main(argv: list[str] | None = None) -> int:
                     )
                 arguments.output.mkdir(parents=True, exist_ok=True)
                 return asyncio.run(_run(arguments, directory))
+            case "trace":
+                _trace(arguments)
             case "list":
                 _list()
             case "fetch":
@@ -314,6 +333,33 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> int:
     if not report.complete:
         return _INTERRUPTED
     return 1 if decisive_failures(report) else 0
+
+
+def _trace(arguments: argparse.Namespace) -> None:
+    order = TraceOrder(
+        appends=arguments.appends,
+        size=arguments.size,
+        rate=arguments.rate,
+        copies=arguments.copies,
+        durability=arguments.durability,
+        fill_bytes=arguments.fill,
+    )
+    if arguments.config is not None and arguments.log is None:
+        raise ValueError("--config: name a log that takes the appends: --log 7")
+    with (
+        tempfile.TemporaryDirectory(prefix="ldbench-", dir=arguments.directory) as directory,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        try:
+            if arguments.config is None:
+                report = runner.run(trace(order, Path(directory)))
+            else:
+                report = runner.run(trace_log(order, arguments.config, arguments.log))
+        except (EngineError, LogDeviceError) as error:
+            raise ValueError(str(error)) from error
+    for path in report.save(arguments.output):
+        print(path, file=sys.stderr)
+    print(waterfall_text(report.waterfall, report.title()), end="")
 
 
 def _list() -> None:

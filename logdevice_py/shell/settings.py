@@ -110,6 +110,14 @@ class RuntimeSettings:
         lo=1_000_000,
         doc="A connection whose sent bytes stay unacknowledged this long is closed (half-open peers).",
     )
+    trace_instants: int = setting(
+        0,
+        unit="instants",
+        lo=0,
+        hi=1_000_000,
+        doc="How many instants of appends a node keeps for the table `append_trace`: when messages about entries arrived and left, when copies were written "
+        "and synced. An append makes some ten at each node; one takes 300 bytes, and a few microseconds. 0: none, at no cost.",
+    )
 
 
 @dataclass(slots=True)

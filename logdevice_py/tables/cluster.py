@@ -151,6 +151,29 @@ class SocketsRow:
     is_paused: int = column(_FLAG, "Requests of the peer are not read until it has read answers to earlier ones.")
 
 
+@table("append_trace", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class AppendTraceRow:
+    """Something that happened to an append at a node, while setting `trace_instants` of [settings.runtime] asks for it. ``ldbench trace`` puts the rows
+    of all nodes together."""
+
+    at_ns: int = column(
+        _INTEGER, "When, in nanoseconds of the node's monotonic clock, which processes of one machine share."
+    )
+    event: str = column(
+        _TEXT,
+        "APPEND, STORE, STORED, APPENDED, RELEASE or RECORDS, with _SENT or _RECEIVED; of a copy WRITTEN, SYNCED (names no log) and DURABLE.",
+    )
+    log_id: int | None = column(_LOG, "The log.")
+    lsn: int | None = column(_LSN, "The entry; of a release all up to it; NULL: not known yet.")
+    peer: str | None = column(_TEXT, "The other end: N3 for a node, C17 for a client.")
+    shard: str | None = column(_TEXT, "Whose copy, like N3:S0.")
+    wave: int | None = column(_INTEGER, "Of STORE.")
+    request_id: int | None = column(_INTEGER, "Of APPEND, chosen by the client.")
+    batch_offset: int | None = column(_INTEGER, "Of APPENDED: the place of the append's first record in the entry.")
+    took_ns: int | None = column(_INTEGER, "WRITTEN, SYNCED: how long it took.")
+
+
 @table("stats", TableSource.EVERY_NODE)
 @dataclass(slots=True)
 class StatsRow:

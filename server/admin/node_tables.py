@@ -29,11 +29,13 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import labelled_scopes
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
+from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.tables.cluster import (
+    AppendTraceRow,
     ClusterStateRow,
     EpochStoreRow,
     HistoricalMetadataRow,
@@ -155,6 +157,23 @@ def sockets_rows(transport: Transport) -> Iterator[SocketsRow]:
             state="up" if state.up else "connecting",
             pending_bytes=state.pending_bytes,
             is_paused=int(state.reading_paused),
+        )
+
+
+def append_trace_rows(trace: AppendTrace | None) -> Iterator[AppendTraceRow]:
+    """Table `append_trace`: what is there at the first look."""
+    for each in () if trace is None else list(trace.instants):
+        yield AppendTraceRow(
+            at_ns=each.at_ns,
+            event=each.event.name,
+            log_id=each.log,
+            lsn=each.lsn,
+            peer=format_peer(each.peer) if each.peer is not None else None,
+            shard=format_shard(each.shard) if each.shard is not None else None,
+            wave=each.wave,
+            request_id=each.request_id,
+            batch_offset=each.batch_offset,
+            took_ns=each.took_ns,
         )
 
 

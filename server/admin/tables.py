@@ -52,6 +52,7 @@ class NodeTables:
             "settings": lambda constraints: node_tables.settings_rows(host.live_settings),
             "cluster_state": lambda constraints: node_tables.cluster_state_rows(host.node, host.config),
             "sockets": lambda constraints: node_tables.sockets_rows(host.transport),
+            "append_trace": lambda constraints: node_tables.append_trace_rows(host.trace),
             "stats": lambda constraints: node_tables.stats_rows(host.metric_sources()),
             "epoch_store": self._epoch_store,
             "historical_metadata": self._historical_metadata,

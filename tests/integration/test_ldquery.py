@@ -26,6 +26,7 @@ SILENT_NODE_DEADLINE = 12
 
 NOTHING_TO_TELL = (
     "extents",  # the shards of this cluster are in RocksDB
+    "append_trace",  # nobody asks for it
     "recoveries",
     "recovered_epochs",
     "purges",

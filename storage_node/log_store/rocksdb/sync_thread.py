@@ -23,6 +23,8 @@ class SyncThread:
             delay_us: makes every sync take this much longer.
             done: called on the loop with the outcome and the time that it took, in microseconds.
         """
+        self.ended_ns = 0
+        """When the last sync ended, by the monotonic clock. The next one changes it, after it was asked for."""
         self._store = store
         self._delay = delay_us / SECOND
         self._done = done
@@ -46,7 +48,8 @@ class SyncThread:
             if self._delay:
                 time.sleep(self._delay)
             status = self._store.sync()
-            took = (time.monotonic_ns() - began) // 1000
+            self.ended_ns = time.monotonic_ns()
+            took = (self.ended_ns - began) // 1000
             # the loop may be gone when the process ends without an orderly close
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._done, status, took)
