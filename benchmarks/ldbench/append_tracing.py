@@ -35,6 +35,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.runtime.append_trace import AppendTrace
 from server.dev import layout
+from storage_node.log_store.settings import STORE_KINDS
 
 _INSTANTS: Final = 200_000
 """A process keeps so many: of some ten thousand appends."""
@@ -88,8 +89,8 @@ class TraceOrder:
     rate: float = 0.0
     """Appends a second, evenly spaced; 0: each when the one before was delivered."""
     copies: int = 3
-    extra_copies: int = 0
     durability: str = "sync"
+    store: str = STORE_KINDS[0]
     fill_bytes: int = 0
     """Written just before, in records of 10 KB."""
 
@@ -107,7 +108,7 @@ class TraceReport:
         """One line."""
         order = self.order
         load = f"{order.rate:g} a second" if order.rate else "one at a time"
-        return f"append of {order.size} B, {load}, {order.copies} copies, {order.durability}; untraced p50 {self.untraced_p50_us:,.0f} us"
+        return f"append of {order.size} B, {load}, {order.copies} copies, {order.durability}, {order.store}; untraced p50 {self.untraced_p50_us:,.0f} us"
 
     def save(self, directory: Path) -> list[Path]:
         """Text, picture and figures; the paths."""
@@ -131,7 +132,7 @@ async def trace(order: TraceOrder, directory: Path) -> TraceReport:
     options = StartOptions(
         directory=directory, durability=DurabilityClass(order.durability), copies=order.copies, logs=4
     )
-    running = await LogDeviceEngine().start(options)
+    running = await LogDeviceEngine(order.store).start(options)
     try:
         log, filler = map(int, await running.create_logs(2))
         if order.fill_bytes:

@@ -42,6 +42,7 @@ from benchmarks.ldbench.workloads import all_workloads
 from client.cli.options import ProgramParser, version_option
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import parse_duration, parse_size
+from storage_node.log_store.settings import STORE_KINDS
 
 REPORT: Final = "report.json"
 TABLE: Final = "report.txt"
@@ -160,6 +161,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--warmup", type=_seconds(zero=True), help="seconds before the timed part")
     run.add_argument("--repeats", type=_count(1), help="faults in a run of a failover workload")
     run.add_argument("--idle-logs", type=_count(5), metavar="LOGS", help="of idle-logs; a fifth of them with ZooKeeper")
+    run.add_argument(
+        "--written",
+        type=parse_size,
+        metavar="SIZE",
+        help="what is written first where servers of `steady` are not fresh",
+    )
     run.add_argument("--copies", type=_count(1), default=3, help="of each record (default: 3)")
     run.add_argument(
         "--sync-delay", type=_duration, default=0, help="every sync of a server takes this much longer, like 2ms"
@@ -191,6 +198,7 @@ def parser() -> argparse.ArgumentParser:
     follow.add_argument("--size", type=_count(1), default=100, help="bytes of a record (default: 100)")
     follow.add_argument("--durability", choices=[each.value for each in DurabilityClass], default="sync")
     follow.add_argument("--copies", type=_count(1), default=3, help="of each record (default: 3)")
+    follow.add_argument("--store", choices=STORE_KINDS, default=STORE_KINDS[0], help="what shards are stored in")
     follow.add_argument("--fill", type=parse_size, default=0, metavar="SIZE", help="so much is written just before")
     follow.add_argument("--config", type=Path, help="of a cluster that runs; default: one of its own")
     follow.add_argument("--log", type=_count(1), metavar="LOG", help="of that cluster: takes the appends")
@@ -288,6 +296,7 @@ def _scale(arguments: argparse.Namespace) -> Scale:
         "warmup_seconds": arguments.warmup,
         "repeats": arguments.repeats,
         "idle_logs": arguments.idle_logs,
+        "steady_bytes": arguments.written,
     }
     return dataclasses.replace(scale, **{name: value for name, value in given.items() if value is not None})
 
@@ -342,6 +351,7 @@ def _trace(arguments: argparse.Namespace) -> None:
         rate=arguments.rate,
         copies=arguments.copies,
         durability=arguments.durability,
+        store=arguments.store,
         fill_bytes=arguments.fill,
     )
     if arguments.config is not None and arguments.log is None:

@@ -12,6 +12,7 @@ from benchmarks.ldbench.figures import FIGURES
 from benchmarks.ldbench.measurement import Case
 from benchmarks.ldbench.statistics_of_runs import ratios_by_round
 from benchmarks.ldbench.summary import OURS, CaseResult, EngineResult
+from benchmarks.ldbench.workload import OUR_ENGINES
 
 _SMALL: Final = 100
 _LISTS: Final = "buffered-append-many"
@@ -39,6 +40,8 @@ class Goal:
     """By system, how many times better ours has to be."""
     ahead_of_all: bool = False
     """Ours has to be better than every system that was measured."""
+    ours: str = OURS
+    """Which of our systems is judged."""
     judged_if: Mapping[str, float] = field(default_factory=dict)
     """By figure, what has to hold for the machine to be quiet enough to judge."""
 
@@ -90,6 +93,45 @@ GOALS: Final = (
         figure="p50_ms",
         limits={"p99_over_p50": 3},
         times_better={"jetstream": 1},
+    ),
+    Goal(
+        title="lone append, 100 B, two of three copies",
+        workloads=("lone-append",),
+        figure="p50_ms",
+        times_better={"jetstream": 1.3},
+        ours="logdevice-2of3",
+    ),
+    *(
+        Goal(
+            title=f"500 appends a second to delivery, {figure.removesuffix('_ms')}, {what}",
+            workloads=("steady",),
+            parameters={"rate": 500, "servers": servers},
+            figure=figure,
+            times_better={"jetstream": 1, "redis": 0.5},
+        )
+        for servers, what in (("fresh", "fresh servers"), ("written", "after gigabytes"))
+        for figure in ("p50_ms", "p99_ms")
+    ),
+    *(
+        Goal(
+            title=f"bytes written, appends of {what}",
+            workloads=(_DIRECT,),
+            payload_bytes=size,
+            figure="written_per_byte",
+            limits={"written_per_byte": limit},
+        )
+        for size, what, limit in (
+            (_SMALL, "100 B", 4.5),
+            (10_000, "10 KB", 3.45),
+            (100_000, "100 KB", 3.45),
+            (900_000, "900 KB", 3.45),
+        )
+    ),
+    Goal(
+        title="memory of a node under concurrent appends",
+        workloads=(_DIRECT,),
+        figure="server_peak_mb",
+        limits={"server_peak_mb": 250},
     ),
     Goal(
         title="open loop at half of the own saturation",
@@ -168,12 +210,13 @@ class GoalJudgement:
     """By system, how many times better ours is, of each round."""
 
 
-def judge(goal: Goal, results: Sequence[CaseResult], *, ours: str = OURS) -> GoalJudgement:
+def judge(goal: Goal, results: Sequence[CaseResult]) -> GoalJudgement:
     """A goal by cases of one durability class and content."""
+    ours = goal.ours
     mine = _best(goal, ours, _cases(goal, goal.workloads, results))
     theirs = _cases(goal, goal.peer_workloads or goal.workloads, results)
     peers: dict[str, tuple[str, EngineResult]] = {}
-    for name in dict.fromkeys(name for result in theirs for name in result.engines if name != ours):
+    for name in dict.fromkeys(name for result in theirs for name in result.engines if name not in OUR_ENGINES):
         best = _best(goal, name, theirs)
         if best is not None:
             peers[name] = best
@@ -185,7 +228,7 @@ def judge(goal: Goal, results: Sequence[CaseResult], *, ours: str = OURS) -> Goa
         ratios = ratios_by_round(mine[1].values(goal.figure), peer.values(goal.figure), higher_is_better=higher)
         if ratios:
             judged.ratios[name] = ratios
-    void = {name for result in theirs for name in result.engines} - {ours} - peers.keys()
+    void = {name for result in theirs for name in result.engines} - OUR_ENGINES - peers.keys()
     _decide(judged, mine[1], void)
     return judged
 

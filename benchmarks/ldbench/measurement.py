@@ -73,6 +73,15 @@ class Measurement:
         total = sum(cost[column] for role, cost in self.cost.items() if (role == "client") == client)
         return total / (self.moved_bytes / 1e6)
 
+    def add_costs(self) -> None:
+        """What goals say of costs, as figures: of the servers, in the timed part."""
+        servers = [cost for role, cost in self.cost.items() if role != "client"]
+        if not servers:
+            return
+        self.figures["server_peak_mb"] = max(cost["server_peak_bytes"] for cost in servers) / 1e6
+        if self.moved_bytes:
+            self.figures["written_per_byte"] = sum(cost["written_bytes"] for cost in servers) / self.moved_bytes
+
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Measurement:
         """Of what `asdict` made."""

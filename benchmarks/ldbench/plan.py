@@ -46,14 +46,14 @@ def bundles(cases: Sequence[Case], workloads: Mapping[str, Workload], scale: Sca
     """Cases that may share servers together, small records first, else in the order given.
 
     Always of the same durability and alike in what servers are started for; of the same group and size of records as well, where the scale
-    does not save starts. Workloads that are made for some systems only stay apart.
+    does not save starts. Workloads that are made for some systems only, or want fresh servers, stay apart.
     """
     found: dict[tuple[str, str, int, bool, bool], list[Case]] = {}
     for case in cases:
         workload = workloads[case.workload]
         group, size = workload.group, case.payload_bytes
         if scale.share_servers:
-            group, size = (group if workload.engines else ""), 0
+            group, size = (group if workload.engines or workload.fresh else ""), 0
         key = (group, case.durability, size, workload.tolerate_failure, workload.partitions)
         found.setdefault(key, []).append(case)
     made = []

@@ -40,6 +40,8 @@ class RoleCost:
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
     """Of its servers together; of a server that was started again, the greatest of its processes."""
+    server_peak_bytes: int = 0
+    """Of the server that had most."""
     written_bytes: int = 0
     read_bytes: int = 0
 
@@ -141,6 +143,7 @@ class ResourceMeter:
             peaks[server] = max(peaks.get(server, 0), watched.last.peak_bytes)
         for (name, _), peak in peaks.items():
             roles[name].peak_bytes += peak
+            roles[name].server_peak_bytes = max(roles[name].server_peak_bytes, peak)
         return roles
 
     def _pids(self) -> dict[int, tuple[str, str]]:

@@ -148,6 +148,7 @@ async def measure(
         async with asyncio.timeout(LIMIT_SECONDS + 30 * order.case.seconds):
             await workload.run(bench)
             await bench.close()
+        measurement.add_costs()
         if workload.primary not in measurement.figures:
             raise EngineError(f"nothing was measured that gives {workload.primary}")
     except (WrongResultError, EngineError, AppendError) as error:

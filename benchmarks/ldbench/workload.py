@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from benchmarks.ldbench.bench import WorkloadBench
 from benchmarks.ldbench.engine import Engine, Mode, Setting
 from benchmarks.ldbench.measurement import Case
+
+OUR_ENGINES: Final = frozenset({"logdevice", "logdevice-2of3"})
+"""Systems that are ours, with different promises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,8 @@ class Scale:
     """Seconds of load behind the failure of a server that keeps copies."""
     idle_logs: int
     unreleased: tuple[int, ...]
+    steady_bytes: int
+    """What is written before the load of `steady`, where servers are not to be fresh."""
     read_records: int
     """What is written before it is read, in records of 100 B; larger records: fewer, up to as many bytes."""
 
@@ -54,6 +59,7 @@ SMOKE = Scale(
     watch_copies=3.0,
     idle_logs=500,
     unreleased=(0, 100),
+    steady_bytes=2_000_000,
     read_records=20_000,
 )
 SHORT = Scale(
@@ -61,7 +67,7 @@ SHORT = Scale(
     seconds=1.0,
     warmup_seconds=0.3,
     rounds=1,
-    sizes=(100, 100_000, 900_000),
+    sizes=(100, 10_000, 100_000, 900_000),
     contents=("random",),
     durabilities=("sync",),
     all_settings_up_to=100,
@@ -71,6 +77,7 @@ SHORT = Scale(
     watch_copies=6.0,
     idle_logs=5_000,
     unreleased=(0, 1_000),
+    steady_bytes=5_000_000_000,
     read_records=100_000,
 )
 FULL = Scale(
@@ -78,7 +85,7 @@ FULL = Scale(
     seconds=20.0,
     warmup_seconds=3.0,
     rounds=5,
-    sizes=(100, 1_000, 100_000, 900_000),
+    sizes=(100, 1_000, 10_000, 100_000, 900_000),
     contents=("random", "compressible"),
     durabilities=("sync", "async"),
     all_settings_up_to=900_000,
@@ -88,6 +95,7 @@ FULL = Scale(
     watch_copies=10.0,
     idle_logs=100_000,
     unreleased=(0, 1_000, 10_000, 50_000),
+    steady_bytes=5_000_000_000,
     read_records=3_000_000,
 )
 SCALES = {scale.name: scale for scale in (SMOKE, SHORT, FULL)}
@@ -117,6 +125,8 @@ class Workload(Protocol):
     """Servers are cut off from the network."""
     several_writers: bool
     """Has several writers to one log."""
+    fresh: bool
+    """Shares no servers with workloads of other groups, whatever the scale."""
 
     def sizes(self, scale: Scale) -> Sequence[int]:
         """Payload sizes that make sense, of those of the scale."""
@@ -149,6 +159,7 @@ class WorkloadDefaults:
     engines: frozenset[str] | None = None
     decisive = False
     several_writers = False
+    fresh = False
 
     def sizes(self, scale: Scale) -> Sequence[int]:
         """All of them."""

@@ -9,6 +9,7 @@ from benchmarks.ldbench.engine import Engine
 
 MODULES: Final = {
     "logdevice": "benchmarks.ldbench.engines.logdevice",
+    "logdevice-2of3": "benchmarks.ldbench.engines.logdevice_quorum",
     "jetstream": "benchmarks.ldbench.engines.jetstream",
     "redis": "benchmarks.ldbench.engines.redis_streams",
     "kafka": "benchmarks.ldbench.engines.kafka",

@@ -43,6 +43,7 @@ from server.dev.dev_cluster import make_config
 from server.dev.readiness import wait_until_writable
 from server.dev.supervisor import CommandError, Supervisor, write_cluster_file
 from server.dev.virtual_network import VirtualNetwork
+from storage_node.log_store.settings import STORE_KINDS
 
 READY_TIMEOUT: Final = 120.0
 APPEND_TIMEOUT: Final = 30.0
@@ -396,6 +397,13 @@ class LogDeviceEngine:
     has_leaders = True
     single_writer = False
 
+    def __init__(self, store: str = STORE_KINDS[0]) -> None:
+        """
+        Args:
+            store: what shards are stored in.
+        """
+        self._store = store
+
     def unavailable(self, options: StartOptions) -> str | None:
         """It is here."""
         if platform.system() != "Linux":
@@ -419,10 +427,10 @@ class LogDeviceEngine:
         what = "each synced" if options.durability is DurabilityClass.SYNC else "each in the page cache"
         return f"{options.copies} of {options.copies} copies, {what}"
 
-    async def start(self, options: StartOptions) -> RunningLogDevice:
+    def config(self, options: StartOptions) -> ClusterConfig:
         """As many nodes as copies, more when one of them is going to fail."""
         nodes = options.copies + (_SPARE_NODES if options.tolerate_failure else 0)
-        config = make_config(
+        return make_config(
             options.directory,
             nodes=nodes,
             logs=options.logs,
@@ -430,12 +438,18 @@ class LogDeviceEngine:
             racks=nodes,
             epoch_store=None,
             durability=Durability[options.durability.name],
+            store=self._store,
         )
+
+    async def start(self, options: StartOptions) -> RunningLogDevice:
+        """Start the nodes."""
+        config = self.config(options)
         if options.sync_delay_us:
-            config = replace(config, settings={"storage": {"sync_delay_us": format_duration(options.sync_delay_us)}})
+            storage = {**config.settings.get("storage", {}), "sync_delay_us": format_duration(options.sync_delay_us)}
+            config = replace(config, settings={**config.settings, "storage": storage})
         machines = None
         if options.partitions:
-            machines = await SeparateMachines.open(options.directory, nodes)
+            machines = await SeparateMachines.open(options.directory, len(config.nodes))
             config = machines.place(config)
         profiles = options.directory / "profiles" if options.profile else None
         try:

@@ -282,6 +282,7 @@ class RedisStreams:
     ordered = True
     ordered_through_faults = True
     has_leaders = True
+    in_memory = True
     single_writer = False
 
     def unavailable(self, options: StartOptions) -> str | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.ldbench.workload import Workload
 
-_MODULES: Final = ("write_saturation", "lone_append", "open_loop", "reading", "failover", "own_clusters")
+_MODULES: Final = ("write_saturation", "lone_append", "open_loop", "reading", "steady", "failover", "own_clusters")
 
 
 def all_workloads() -> dict[str, Workload]:

@@ -13,7 +13,7 @@ from benchmarks.ldbench.measurement import BenchReport, Case, EngineInfo, Measur
 @pytest.mark.parametrize(
     ("flag", "value", "why"),
     [
-        ("--engines", "redis,,foo", "there is no '', 'foo', but logdevice, jetstream"),
+        ("--engines", "redis,,foo", "there is no '', 'foo', but logdevice, logdevice-2of3, jetstream"),
         ("--workloads", "apend", "there is no 'apend', but append,"),
         ("--content", "text", "there is no 'text', but random, compressible"),
         ("--sizes", "0", "a payload needs 16 bytes at least"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -156,3 +157,31 @@ def test_the_tables_show_goals_and_ratios_for_each_durability_class() -> None:
     assert "| **not judged**: redis was not measured; kafka was not measured |" in row
     assert "| append 100B | records/s | 1,500 | 100 | 15.0x |  |  |" in text
     assert "| append 100B | records/s | 5,000 |  |  |  |  |" in text
+
+
+def test_our_systems_are_no_peers_of_each_other_and_are_judged_apart() -> None:
+    quorum = Goal(
+        title="lone", workloads=("append",), figure="records_per_s", times_better={"kafka": 2}, ours="logdevice-2of3"
+    )
+    measured_all = results(
+        measured("logdevice", "append", records_per_s=100),
+        measured("logdevice-2of3", "append", records_per_s=250),
+        measured("kafka", "append", records_per_s=99),
+    )
+    ahead = Goal(title="ahead", workloads=("append",), figure="records_per_s", ahead_of_all=True)
+    assert judge(ahead, measured_all).verdict is Verdict.MET, "only others count as others"
+    assert judge(quorum, measured_all).verdict is Verdict.MET
+    assert judge(dataclasses.replace(quorum, ours="logdevice"), measured_all).verdict is Verdict.MISSED
+
+
+def test_costs_of_the_servers_are_figures_that_goals_name() -> None:
+    measurement = measured("logdevice", "append", records_per_s=1)
+    measurement.cost = {
+        "client": {"server_peak_bytes": 9e9, "written_bytes": 9e9},
+        "node": {"server_peak_bytes": 3e8, "written_bytes": 900.0},
+    }
+    measurement.moved_bytes = 300
+    measurement.add_costs()
+    assert (measurement.figures["server_peak_mb"], measurement.figures["written_per_byte"]) == (300, 3)
+    named = {figure for goal in GOALS for figure in (goal.figure, *goal.limits, *goal.judged_if)}
+    assert {"server_peak_mb", "written_per_byte"} <= named <= FIGURES.keys()

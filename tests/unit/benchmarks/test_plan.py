@@ -2,17 +2,20 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from benchmarks.ldbench.engine import Engine, Mode, Setting
+from benchmarks.ldbench.engine import DurabilityClass, Engine, Mode, Setting, StartOptions
 from benchmarks.ldbench.engines.logdevice import ENGINE
+from benchmarks.ldbench.engines.logdevice_quorum import ENGINE as QUORUM
 from benchmarks.ldbench.measurement import Case
 from benchmarks.ldbench.plan import all_cases, bundles, runs_of, why_not
 from benchmarks.ldbench.streams import CallWindow
 from benchmarks.ldbench.worker import RunOrder, WorkOrder
 from benchmarks.ldbench.workload import FULL, SHORT, SMOKE, settings_of
 from benchmarks.ldbench.workloads import all_workloads
+from logdevice_py.core.ids import LogId
 
 WORKLOADS = all_workloads()
 
@@ -151,3 +154,22 @@ def test_every_setting_of_ours_is_named_once_and_described() -> None:
         assert 1 <= len(settings) <= 3
         assert len({setting.name for setting in settings}) == len(settings)
         assert all(setting.description for setting in settings)
+
+
+def test_workloads_that_want_fresh_servers_share_them_with_nobody_and_take_fresh_cases_first() -> None:
+    chosen = [WORKLOADS[name] for name in ("append", "steady")]
+    found = bundles(list(all_cases(SMOKE, chosen)), WORKLOADS, SMOKE)
+    assert [[case.workload for case in bundle.cases] for bundle in found] == [["append"], ["steady", "steady"]]
+    assert [case.parameters["servers"] for case in found[1].cases] == ["fresh", "written"]
+    assert why_not(WORKLOADS["steady-rates"], _SingleWriter()) is not None  # type: ignore[arg-type]
+
+
+def test_with_an_extra_copy_an_append_waits_for_one_copy_less(tmp_path: Path) -> None:
+    options = StartOptions(directory=tmp_path, durability=DurabilityClass.SYNC, copies=3, logs=2)
+    config = QUORUM.config(options)
+    attributes = config.log(LogId(1))
+    assert attributes is not None
+    assert (str(attributes.replication), attributes.extra_copies) == ("node:2", 1)
+    assert len(config.nodes) == 3
+    assert QUORUM.acknowledgement(options) == "2 of 3 copies, each synced"
+    assert QUORUM.unavailable(dataclasses.replace(options, copies=1)) is not None

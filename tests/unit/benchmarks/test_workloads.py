@@ -23,6 +23,7 @@ IN_MEMORY = [
     "cold-read",
     "tail-read",
     "read-your-write",
+    "steady",
     "backfill",
     "fan-out",
 ]
@@ -128,3 +129,20 @@ async def test_order_is_judged_behind_faults_only_where_it_is_promised_through_t
     else:
         await bench.verify({log: stream}, faults=True)
         assert measurement.out_of_order == 9
+
+
+async def test_a_steady_load_tells_of_deliveries_and_acknowledgements_apart() -> None:
+    measurement = await measure("steady", MemoryEngine())
+    assert measurement.case.parameters["servers"] == "written"
+    assert {"p50_ms", "p99_ms", "append_p50_ms", "append_p99_ms"} <= measurement.figures.keys()
+    assert measurement.latency["intended append to delivery"]["count"] == measurement.moved_records
+
+
+async def test_a_system_that_keeps_all_in_memory_is_not_filled_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.ldbench.workloads.steady._IN_MEMORY_MAX", 50_000)
+    engine = MemoryEngine()
+    engine.in_memory = True  # type: ignore[attr-defined]
+    running = MemoryRunning(engine)
+    measurement = await measure("steady", engine, running)
+    assert "it keeps all in memory" in measurement.notes[0]
+    assert len(running.logs["log0"]) == 5
