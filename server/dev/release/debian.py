@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -11,6 +13,8 @@ from server.dev.release.source import SourceOfRelease
 from server.dev.release.wheels import LOCK, unpack
 
 HOME: Final = "usr/lib/logdevice-py"
+INTERPRETER: Final = "python3.11"
+"""Debian 12's. Compiled modules are of the interpreter that made them, so the machine that builds has it as well."""
 _PROGRAM: Final = """\
 #!/{home}/bin/python3 -I
 import sys
@@ -27,12 +31,12 @@ _LEFT_OUT: Final = frozenset({"ldbench", "ldindex", "ldindexd"})
 def file_tree(source: SourceOfRelease, wheels: Sequence[Path], root: Path) -> None:
     """All that the package installs, below `root`."""
     home = root / HOME
-    packages = home / "lib" / "python3.11" / "site-packages"
+    packages = home / "lib" / INTERPRETER / "site-packages"
     for wheel in wheels:
         unpack(wheel, packages)
     _write(home / "pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11\n")
     (home / "bin").mkdir()
-    (home / "bin" / "python3").symlink_to("/usr/bin/python3.11")
+    (home / "bin" / "python3").symlink_to(f"/usr/bin/{INTERPRETER}")
     for name, target in sorted(source.project["scripts"].items()):
         if name not in _LEFT_OUT:
             module, _, function = target.partition(":")
@@ -59,6 +63,7 @@ def build_package(source: SourceOfRelease, wheels: Sequence[Path], scratch: Path
     """
     root = scratch / "package"
     file_tree(source, wheels, root)
+    compile_modules(source, root)
     size = sum(each.stat().st_size for each in root.rglob("*") if each.is_file() and not each.is_symlink())
     control = source.conf("debian", "control").read_text()
     version = debian_version(source.version)
@@ -70,6 +75,21 @@ def build_package(source: SourceOfRelease, wheels: Sequence[Path], scratch: Path
     package = into / f"logdevice-py_{version}_amd64.deb"
     source.run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--threads-max=1", "--build", root, package)
     return package
+
+
+def compile_modules(source: SourceOfRelease, root: Path) -> None:
+    """Put compiled modules beside all modules below `root`. Programs of the package may not write there, and would compile at each start.
+
+    They carry no time and are not compared with their sources: whoever changes an installed source removes its compiled module.
+    """
+    runs = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    interpreter = sys.executable if runs == INTERPRETER else shutil.which(INTERPRETER)
+    if interpreter is None:
+        sys.exit(f"{INTERPRETER} is missing: it compiles the modules of the package")
+    source.run(
+        interpreter, "-I", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash",
+        "-s", root, "-p", "/", root / HOME / "lib",
+    )  # fmt: skip
 
 
 def debian_version(version: str) -> str:

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from logdevice_py.config.parse import load_cluster
 from server.dev.release import wheels
 from server.dev.release.checks import check_manifests, check_unit, manifests
-from server.dev.release.debian import build_package, debian_version
+from server.dev.release.debian import HOME, INTERPRETER, build_package, debian_version
 from server.dev.release.image import USER, debian_packages, write_image
 from server.dev.release.materials import bill_of_materials
 from server.dev.release.source import ROOT, SourceOfRelease
@@ -179,7 +179,7 @@ def test_the_package_is_the_same_again_and_has_programs_unit_and_pages(source: S
     for name in ("one", "two"):
         place = tmp_path / name
         (place / "out").mkdir(parents=True)
-        wheel = a_wheel(place / "other-1.0-py3-none-any.whl")
+        wheel = a_wheel(place / "other-1.0-py3-none-any.whl", **{"other/late.py": "x = {1, 2}\n"})
         packages.append(build_package(source, [wheel], place, place / "out"))
     assert packages[0].read_bytes() == packages[1].read_bytes()
     listed = subprocess.run(["dpkg-deb", "--contents", packages[0]], capture_output=True, text=True, check=True).stdout
@@ -190,6 +190,12 @@ def test_the_package_is_the_same_again_and_has_programs_unit_and_pages(source: S
     assert "./usr/share/doc/logdevice-py/install.md" in files
     assert files["./usr/lib/logdevice-py/lib/python3.11/site-packages/other/__init__.py"] == ["-rw-r--r--", "root/root"]
     assert not any("ldindex" in name for name in files), "it needs an extra that the package does not bring"
+    subprocess.run(["dpkg-deb", "--extract", packages[0], tmp_path / "root"], check=True)
+    home = tmp_path / "root" / HOME / "lib" / INTERPRETER / "site-packages" / "other"
+    compiled = (home / "__pycache__" / "late.cpython-311.pyc").read_bytes()
+    assert compiled[4:8] == b"\x01\0\0\0", "it is not compared with its source, nor with its time"
+    assert f"/{HOME}/lib/{INTERPRETER}/site-packages/other/late.py".encode() in compiled
+    assert (home / "__pycache__" / "__init__.cpython-311.pyc").exists()
 
 
 def test_an_image_is_the_same_again_and_its_digests_are_those_of_its_blobs(
