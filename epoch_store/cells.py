@@ -14,10 +14,12 @@ from typing import Any, Final, assert_never
 import msgpack
 
 from epoch_store.interface import (
+    ChangeConfiguration,
     GetLastCleanEpoch,
     LastCleanEpoch,
     NoteIncarnation,
     Operation,
+    ReadConfiguration,
     ReadMetadata,
     ReadShardIdentity,
     RegisterShard,
@@ -27,6 +29,7 @@ from epoch_store.interface import (
     UpdateMetadata,
     WriterIdentity,
 )
+from logdevice_py.config.stored import StoredConfiguration
 from logdevice_py.core import marks
 from logdevice_py.core.extensions import TailState
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, format_shard
@@ -36,6 +39,8 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import ENCODED_SIZE_MAX, EpochMetaData, TailRecord
 
 CELL_VERSION: Final = 1
+CONFIGURATION: Final = "configuration/current"
+"""The key of the cell that holds the configuration of the cluster."""
 _LIMITS: Final[dict[str, int]] = {"max_str_len": 0, "max_map_len": 0, "max_ext_len": 0, "max_array_len": 8}
 _INT64_MAX: Final = 2**63 - 1
 _GENERATION_MAX: Final = 2**31 - 1
@@ -72,6 +77,8 @@ def key_of(operation: Operation) -> str:
     """The name of the operation's cell below the cluster's root."""
     if isinstance(operation, ReadShardIdentity | RegisterShard | NoteIncarnation):
         return f"shards/{format_shard(operation.shard)}"
+    if isinstance(operation, ReadConfiguration | ChangeConfiguration):
+        return CONFIGURATION
     if isinstance(operation, ReadMetadata | UpdateMetadata):
         return f"logs/{operation.log}/sequencer"
     return f"logs/{operation.log}/lce"
@@ -79,7 +86,7 @@ def key_of(operation: Operation) -> str:
 
 def is_read(operation: Operation) -> bool:
     """Whether the operation never writes."""
-    return isinstance(operation, ReadMetadata | GetLastCleanEpoch | ReadShardIdentity)
+    return isinstance(operation, ReadMetadata | GetLastCleanEpoch | ReadShardIdentity | ReadConfiguration)
 
 
 def encode_cell(write: WriteId, payload: bytes, later: Sequence[int] = ()) -> bytes:
@@ -126,6 +133,12 @@ def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | 
             return _register_shard(operation, payload, version, write)
         if isinstance(operation, NoteIncarnation):
             return _note_incarnation(operation, payload, version, write)
+        if isinstance(operation, ReadConfiguration):
+            if payload is None:
+                return Result(Status.EMPTY)
+            return Result(Status.OK, StoredConfiguration.decode(payload), version)
+        if isinstance(operation, ChangeConfiguration):
+            return _change_configuration(operation, payload, version, write)
         assert_never(operation)
     except CorruptEntryError as error:
         marks.hit("epoch_store_cell_is_corrupt")
@@ -158,6 +171,16 @@ def _update_metadata(
         return Result(updated, current, version)
     if updated == current:
         return Result(Status.OK, current, version)
+    return ConditionalWrite(version, encode_cell(write, updated.encode()), Result(Status.OK, updated, version + 1))
+
+
+def _change_configuration(
+    operation: ChangeConfiguration, payload: bytes | None, version: int, write: WriteId
+) -> Result | ConditionalWrite:
+    current = None if payload is None else StoredConfiguration.decode(payload)
+    updated = operation.updater(current)
+    if isinstance(updated, Status):
+        return Result(updated, current, version)
     return ConditionalWrite(version, encode_cell(write, updated.encode()), Result(Status.OK, updated, version + 1))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
+from logdevice_py.config.stored import StoredConfiguration
 from logdevice_py.core.declare import counter
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId, is_metadata_log, shard_id
 from logdevice_py.core.lsn import EPOCH_INVALID, Epoch
@@ -183,6 +184,19 @@ class NoteIncarnation:
         return shard_id(self.node, self.index)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadConfiguration:
+    """Read the configuration of the cluster. Value: `StoredConfiguration`. EMPTY when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeConfiguration:
+    """Run an updater on the configuration of the cluster. Value: what is stored then, also when the updater refuses. Status: OK, or what the updater returned."""
+
+    updater: Callable[[StoredConfiguration | None], StoredConfiguration | Status]
+    """A pure function of what is stored, which may be called several times."""
+
+
 Operation: TypeAlias = (
     ReadMetadata
     | UpdateMetadata
@@ -191,8 +205,10 @@ Operation: TypeAlias = (
     | ReadShardIdentity
     | RegisterShard
     | NoteIncarnation
+    | ReadConfiguration
+    | ChangeConfiguration
 )
-Value: TypeAlias = EpochMetaData | LastCleanEpoch | ShardIdentity
+Value: TypeAlias = EpochMetaData | LastCleanEpoch | ShardIdentity | StoredConfiguration
 
 
 @dataclass(frozen=True, slots=True)

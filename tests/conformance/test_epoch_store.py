@@ -11,10 +11,12 @@ from typing import TypeAlias
 import pytest
 
 from epoch_store.interface import (
+    ChangeConfiguration,
     EpochStore,
     GetLastCleanEpoch,
     LastCleanEpoch,
     NoteIncarnation,
+    ReadConfiguration,
     ReadMetadata,
     ReadShardIdentity,
     RegisterShard,
@@ -28,6 +30,7 @@ from epoch_store.opening import open_epoch_store
 from epoch_store.sqlite import SqliteEpochStoreSettings
 from epoch_store.updaters import SetDisabled, ToNextEpoch, ToWritten, bump_many
 from epoch_store.zookeeper import ZooKeeperEpochStoreSettings
+from logdevice_py.config.stored import ConfigurationVersion, StoredConfiguration, ToNextConfiguration
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch, Lsn
 from logdevice_py.core.status import Status
@@ -285,3 +288,36 @@ class TestStore:
         assert {result.status for result in await under_way} == {Status.SHUTDOWN}
         assert await run_one(store, ReadMetadata(LOG)) == Result(Status.SHUTDOWN)
         store.close()
+
+
+def next_configuration(base: int, who: str) -> ChangeConfiguration:
+    version = ConfigurationVersion(base + 1, Timestamp(7), who, "a test", f"version = {base + 1}\n# {who}\n")
+    return ChangeConfiguration(ToNextConfiguration(base, version))
+
+
+class TestConfiguration:
+    async def test_there_is_none_until_somebody_stores_one_and_then_all_read_it(self, open_store: OpenStore) -> None:
+        mine, other = open_store(0), open_store(1)
+        assert await run_one(mine, ReadConfiguration()) == Result(Status.EMPTY)
+        changed = await run_one(mine, next_configuration(3, "ann"))
+        assert changed.status is Status.OK
+        read = await run_one(other, ReadConfiguration())
+        assert (read.status, read.value) == (Status.OK, changed.value)
+        assert isinstance(read.value, StoredConfiguration)
+        assert (read.value.version, read.value.current.who) == (4, "ann")
+
+    async def test_of_those_that_change_the_same_version_one_does_and_the_others_hear_who(
+        self, open_store: OpenStore
+    ) -> None:
+        stores = [open_store(node) for node in range(4)]
+        await run_one(stores[0], next_configuration(1, "ann"))
+        results = await asyncio.gather(
+            *(run_one(store, next_configuration(2, f"operator {n}")) for n, store in enumerate(stores))
+        )
+        winners = [n for n, result in enumerate(results) if result.status is Status.OK]
+        assert len(winners) == 1
+        for result in results:
+            assert isinstance(result.value, StoredConfiguration)
+            assert (result.value.version, result.value.current.who) == (3, f"operator {winners[0]}")
+            assert result.status in (Status.OK, Status.STALE)
+        assert [each.version for each in results[0].value.versions] == [2, 3]  # type: ignore[union-attr]
