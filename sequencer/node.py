@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from epoch_store.interface import Result
+from epoch_store.interface import ReadMetadata, Result
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import (
@@ -20,9 +21,12 @@ from logdevice_py.core.ids import (
     is_metadata_log,
 )
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.protocol.messages import (
     Append,
     AppendFlags,
@@ -113,6 +117,8 @@ class SequencerNode:
         self.idle_logs = IdleLogPasses(self.sequencers, self.start_recovery, context)
         self._metadata_logs = MetadataLogReading(context)
         self._wait_answers = WaitAnswers(self)
+        self._asked_whose = 0
+        """Questions of readers for which the epoch store is asked."""
         self.routes: Final = handlers_of(self, self.recoveries)
         """A handler for each message to the sequencers of this node."""
 
@@ -296,6 +302,51 @@ class SequencerNode:
         if message.flags & SeqStateFlags.EXPLAIN:
             self._wait_answers.answer(peer, message, now)
             return
+        if self._would_take_over(message):
+            self._ask_whose_it_is(peer, message, now)
+            return
+        self._serve_seq_state(peer, message, now)
+
+    def _would_take_over(self, message: GetSeqState) -> bool:
+        """Whether somebody who may not append insists on an answer here although another node has the log, or is to have it."""
+        flags, log = message.flags, message.log
+        if not flags & SeqStateFlags.ONLY_READS or not flags & SeqStateFlags.NO_REDIRECT:
+            return False
+        if is_metadata_log(log) or self.context.config.log(log) is None:
+            return False
+        sequencer = self.sequencers.get(log)
+        if sequencer is not None and (standing := sequencer.standing()).accepts and not standing.preempted:
+            return False
+        context = self.context
+        return locate_sequencer(log, context.config, context.cluster.may_sequence) != context.node
+
+    def _ask_whose_it_is(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
+        """Serve a question of a reader only where nobody has the log: this node, which was started again, or one that is gone had it last."""
+        if self._asked_whose >= self.context.settings.sequencer_state_waiters:
+            self._seq_states.refuse(peer, message, Status.AGAIN)
+            return
+        self._asked_whose += 1
+
+        def answered(result: Result | None, now: Micros) -> None:
+            self._asked_whose -= 1
+            if result is not None and result.status is Status.EMPTY:
+                # nobody ever had it: the located node may begin it
+                located = replace(message, flags=int(message.flags & ~SeqStateFlags.NO_REDIRECT))
+                self._serve_seq_state(peer, located, now)
+                return
+            if result is None or result.status is not Status.OK or not isinstance(result.value, EpochMetaData):
+                self._seq_states.refuse(peer, message, Status.AGAIN)
+                return
+            writer = result.value.writer
+            if writer == self.context.node or not self.context.cluster.may_sequence(writer):
+                self._serve_seq_state(peer, message, now)
+                return
+            hit("reader_sent_to_who_has_the_log")
+            self._seq_states.refuse(peer, message, Status.PREEMPTED, writer)
+
+        self.context.epoch_store.submit(ReadMetadata(message.log), answered, now)
+
+    def _serve_seq_state(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
         sequencer = self.sequencers.get(message.log)
         if sequencer is None or sequencer.home_version != self.context.placement_version:
             flags = message.flags

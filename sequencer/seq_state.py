@@ -3,6 +3,9 @@
 A request for the tail is answered when everything acknowledged before it came is released, and after it was made sure that nobody else had
 taken the log over when it came: the epoch store is read once for all requests that came before the reading, and if it is silent, shards
 are asked who sealed the log. An epoch that was taken after the request had come says as much as a reading.
+
+Who may append can have a log moved to a later epoch (`min_epoch`), which ends appends under way. Of who may only read it is made sure in the same
+way that there is such an epoch: where there is, its sequencer is elsewhere, and where there is not, the answer is STALE.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from sequencer.sequencer import Sequencer, SequencerPhase
 
 _TAIL = int(SeqStateFlags.TAIL)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+_ONLY_READS = int(SeqStateFlags.ONLY_READS)
 _STORE_METADATA = int(SeqStateFlags.STORE_METADATA)
 
 
@@ -159,6 +163,12 @@ class SeqStateService:
         if current is None or sequencer.state is not SequencerPhase.ACTIVE:
             sequencer.activate(now)
             return False
+        if current.epoch < request.min_epoch and request.flags & _ONLY_READS:
+            if request.verified != current.epoch:
+                return False
+            marks.hit("reader_asks_for_a_later_epoch")
+            self._send(None, request.peer, request.request_id, sequencer.log, Status.STALE, NO_NODE)
+            return True
         if current.epoch < request.min_epoch:
             if request.reactivated and sequencer.activation is None:
                 marks.hit("min_epoch_never_given")
@@ -193,7 +203,7 @@ class SeqStateService:
         ):
             return
         epoch = sequencer.epoch
-        unverified = [request for request in requests.waiting if request.flags & _TAIL and request.verified != epoch]
+        unverified = [request for request in requests.waiting if _has_to_be_sure(request, epoch)]
         if not unverified:
             return
         requests.asking = unverified
@@ -324,3 +334,10 @@ class SeqStateService:
                 counts=b"" if current is None or current.lng_counts is None else current.lng_counts.encode(),
             ),
         )
+
+
+def _has_to_be_sure(request: WaitingSeqState, epoch: Epoch) -> bool:
+    """Whether a request waits for it to be certain that an epoch is the latest."""
+    if request.verified == epoch:
+        return False
+    return bool(request.flags & _TAIL) or (bool(request.flags & _ONLY_READS) and request.min_epoch > epoch)

@@ -210,7 +210,20 @@ class Node:
         if self.storage is not None:
             parts.append(self.storage.make_routes())
         routes = merge(*parts)
+        if self._checks_permissions and m.GetSeqState in routes:
+            routes = {**routes, m.GetSeqState: self._limited(routes[m.GetSeqState])}
         return routes if self.audit is None else {**routes, **self._audited(self.audit, routes)}
+
+    def _limited(self, route: Handler) -> Handler:
+        """The handler of GET_SEQ_STATE, by which those who may not append begin no epochs that reading does not need."""
+
+        def on_get_seq_state(peer: PeerId, message: m.GetSeqState, now: Micros) -> None:
+            if peer < 0 and not may(self._principals.of(peer), Needs.APPEND, message.log, self.config):
+                flags = message.flags & ~m.SeqStateFlags.REACTIVATE_IF_PREEMPTED | m.SeqStateFlags.ONLY_READS
+                message = replace(message, flags=int(flags))
+            route(peer, message, now)
+
+        return on_get_seq_state
 
     def _audited(self, audit: AuditLog, routes: Mapping[type[Any], Handler]) -> dict[type[Any], Handler]:
         """Handlers of what is written into the audit log when it is allowed, which write it first."""

@@ -545,6 +545,8 @@ class SeqStateFlags(enum.IntFlag):
     TAIL = 8  # answer when everything acknowledged before the request came is released, and nobody else took over
     STORE_METADATA = 16  # the metadata log cannot be read for certain: store the record of the current epoch again
     EXPLAIN = 32  # answer AGAIN at once, with what is waited for here; nothing is activated
+    # set by the node that is asked: whoever asks may not append. No epoch begins for that but the first one of a log that nobody has
+    ONLY_READS = 64
 
 
 @message(MessageType.GET_SEQ_STATE, needs=Needs.ANY)

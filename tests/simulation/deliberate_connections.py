@@ -56,6 +56,11 @@ def refused_streams_go_on(original: Change) -> Change:
     return lambda self: None
 
 
+@deliberate("who may only read has a log moved to later epochs", (Node, "_limited"))
+def readers_begin_epochs(original: Change) -> Change:
+    return lambda self, route: route
+
+
 @deliberate("trims are done before their lines are in the audit log", (AuditLog, "allowed"))
 def trims_before_their_lines(original: Change) -> Change:
     def allowed(self: AuditLog, peer: PeerId, message: Any, config: Any, done: Any, now: Any) -> bool:

@@ -92,6 +92,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _QUOTAS,
         f"{_SHARD}/reading/test_read_quotas.py::test_a_stream_that_waits_says_so_and_can_be_closed",
     ),
+    "reader_asks_for_a_later_epoch": (
+        "permissions are off in the swarm",
+        "tests/unit/sequencer/test_seq_state.py::TestThoseWhoOnlyRead::test_an_epoch_that_was_never_given_costs_none",
+    ),
+    "reader_sent_to_who_has_the_log": (
+        "permissions are off in the swarm",
+        "tests/unit/sequencer/test_seq_state.py::TestThoseWhoOnlyRead::test_they_take_no_log_from_the_node_that_has_it",
+    ),
     "write_stream_of_another_principal": (
         "permissions are off in the swarm",
         "tests/simulation/test_permissions.py::test_a_write_stream_belongs_to_its_principal",

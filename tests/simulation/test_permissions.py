@@ -11,13 +11,15 @@ import pytest
 
 from client.client import Client
 from client.reader import Reader
+from client.takeover import recovered
 from client.write import write_stream, write_streams
 from logdevice_py import LogDeviceError, Record, SimCluster, SimulationFailed
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.permits import parse_permits
-from logdevice_py.core.ids import LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS, WriterId
+from logdevice_py.core.ids import LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS, LogId, WriterId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
 from server.simulation.faults.hostile import LET_IN_AS_NODE
 from tests.simulation import deliberate_connections  # noqa: F401 (plants)
 from tests.simulation.deliberate_fault import FAULTS
@@ -214,6 +216,26 @@ def test_a_write_stream_belongs_to_its_principal(simulate: Simulate, monkeypatch
 
     # the other one is refused once at most, when the log goes on in a further epoch; nothing of his fails
     assert run(simulate, application) in ((0, 1), (1, 1))
+
+
+async def reader_asks_for_epochs(cluster: SimCluster) -> None:
+    async with cluster.client(principal="root") as root, cluster.client(principal="reader") as reader:
+        set_permit(cluster, "admin:root, read:reader")
+        first = await root.append(1, b"one")
+        for ahead in (1, 2):
+            asked = recovered(reader, LogId(1), min_epoch=first.lsn.epoch + ahead, timeout_us=Micros(3_000_000))
+            assert (await told(asked)).retriable
+        assert await reader.tail_lsn(1) == first.lsn, "it learns how far the log is all the same"
+        assert (await root.append(1, b"two")).lsn.epoch == first.lsn.epoch
+
+
+def test_who_may_only_read_begins_no_epochs(simulate: Simulate) -> None:
+    run(simulate, reader_asks_for_epochs)
+
+
+def test_readers_that_begin_epochs_are_noticed(simulate: Simulate) -> None:
+    with FAULTS["readers_begin_epochs"].planted(), pytest.raises((SimulationFailed, AssertionError, AttributeError)):
+        run(simulate, reader_asks_for_epochs)
 
 
 async def among_strangers(cluster: SimCluster) -> None:

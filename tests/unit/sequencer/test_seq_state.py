@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from epoch_store.interface import ReadMetadata
 from logdevice_py.core.ids import EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from logdevice_py.protocol.messages import CheckSeal, SeqStateFlags
+from logdevice_py.placement.sequencer_locator import locate_sequencer
+from logdevice_py.protocol.messages import CheckSeal, NodeState, SeqStateFlags
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
@@ -315,3 +318,90 @@ class TestTail:
         world.run(1_000_000)
         assert world.state_of(request).status is Status.OK
         assert world.sequencer.epoch == 3
+
+
+READER = int(SeqStateFlags.ONLY_READS)
+INSISTS = READER | int(SeqStateFlags.NO_REDIRECT)
+
+
+class TestThoseWhoOnlyRead:
+    """Whoever may not append asks: `SeqStateFlags.ONLY_READS`."""
+
+    def test_a_log_that_nobody_has_begins_for_them(self) -> None:
+        world = World()
+        request = world.ask_state(READER | TAIL)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).epoch) == (Status.OK, 1)
+
+    def test_an_epoch_that_was_never_given_costs_none(self) -> None:
+        world = active()
+        requests = [world.ask_state(READER | flags, min_epoch=2) for flags in (0, WAIT, TAIL)]
+        world.run(6_000_000)
+        assert [world.state_of(request).status for request in requests] == [Status.STALE] * 3
+        assert world.sequencer.epoch == 1
+
+    def test_a_later_epoch_elsewhere_is_found(self) -> None:
+        world = active()
+        world.store.take_over(LOG, NodeId(2))
+        request = world.ask_state(READER, min_epoch=2)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 2)
+
+    def test_they_are_told_the_same_while_the_epoch_store_is_silent(self) -> None:
+        world = active()
+        world.store.silent = True
+        request = world.ask_state(READER, min_epoch=2)
+        world.run(2_000_000)
+        assert world.state_of(request).status is Status.STALE, "no shard knows of a later one"
+        assert world.sequencer.epoch == 1
+
+    def elsewhere(self, last: int | None = 1) -> tuple[World, LogId]:
+        """A log whose home is another node; which node had it last, None: nobody ever did."""
+        config = make_config(sequencers=[0, 1, 2], logs=(1, 1000))
+        world = World(config)
+        may_sequence = world.cluster.may_sequence
+        log = next(log for log in map(LogId, range(1, 1000)) if locate_sequencer(log, config, may_sequence) == 1)
+        if last is not None:
+            home = World(config, node=NodeId(1))
+            home.ask_state(log=log)
+            home.run()
+            world.store.metadata[log] = home.store.metadata[log]
+            world.store.take_over(log, NodeId(last))
+        return world, log
+
+    def test_they_take_no_log_from_the_node_that_has_it(self) -> None:
+        world, log = self.elsewhere()
+        for _ in range(3):
+            request = world.ask_state(INSISTS, log=log)
+            world.run(1_000_000)
+            assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 1)
+        assert world.store.metadata[log].given_epoch == 2
+        assert log not in world.node.sequencers
+        request = world.ask_state(int(SeqStateFlags.NO_REDIRECT), log=log)
+        world.run()
+        assert world.state_of(request).epoch == 3, "who may append does"
+
+    def test_one_that_nobody_ever_had_begins_at_its_home(self) -> None:
+        world, log = self.elsewhere(None)
+        request = world.ask_state(INSISTS, log=log)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.REDIRECTED, 1)
+        assert log not in world.store.metadata
+
+    @pytest.mark.parametrize("last", [0, 2])
+    def test_one_whose_last_node_is_gone_or_was_started_again_begins_here(self, last: int) -> None:
+        world, log = self.elsewhere(last)
+        world.cluster.states[NodeId(2)] = NodeState.DEAD
+        request = world.ask_state(INSISTS, log=log)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).epoch) == (Status.OK, 3)
+        again = world.ask_state(INSISTS, log=log)
+        world.run()
+        assert world.state_of(again).epoch == 3
+
+    def test_while_it_is_not_known_who_has_it_they_wait(self) -> None:
+        world, log = self.elsewhere()
+        world.store.failures = [Status.AGAIN]
+        request = world.ask_state(INSISTS, log=log)
+        world.run()
+        assert world.state_of(request).status is Status.AGAIN
