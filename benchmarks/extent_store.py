@@ -61,7 +61,7 @@ def _measure_tables(directory: Path) -> dict[str, float]:
         memory.put(log, key, row)
         rows[log, key] = row
     noted = time.process_time()
-    facts, packed = encode_index(rows.items(), [], salt=1, first=1, last=2, end=3)
+    facts, packed = encode_index(rows.items(), [], extent=5, salt=1, first=1, last=2, end=3)
     write_table(disk, "index", facts, packed)
     for log in {log for log, _ in rows}:
         memory.forget_through(log, ROWS)

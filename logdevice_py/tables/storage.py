@@ -105,7 +105,8 @@ class ExtentsRow:
     id: int = column(_INTEGER, "Its number; later ones have greater numbers.")
     state: str = column(
         _TEXT,
-        "head (takes the next block), closed (its rows are in memory) or indexed (its rows are in a table of their own).",
+        "head (takes the next block), closed (its rows are in memory), indexed (its rows are in a table of their own) or moved (a file of copies that were "
+        "taken out of extents of which much was trimmed).",
     )
     first_block: int = column(_INTEGER, "Number of its first block.")
     last_block: int = column(_INTEGER, "Number of its last block.")

@@ -147,7 +147,9 @@ class ExtentDisk(MemoryDisk):
         if row.header is not None:
             # the header is read elsewhere
             at = len(row.header) + at % max(1, row.length - len(row.header))
-        self.files.flip(f"extent-{row.extent:016x}", row.offset + at, bit & 7)
+        store = self._looked()
+        assert store is not None
+        self.files.flip(store.file_of(row.extent), row.offset + at, bit & 7)
         self.flipped.add(key)
         self.destroyed.add((int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")))
         shown = keys.body_key(key) if row.header is not None else key
@@ -324,6 +326,10 @@ class SimExtentStore(ExtentLogStore):
         body = self._long_lived.body(log, key)
         assert row.header is not None
         return {at: row.header} if body is None else {at: row.header, keys.body_key(at): body}
+
+    def file_of(self, extent: int) -> str:
+        """Name of the file in which an image lies."""
+        return self._extents.images.files[extent].name
 
     def rows_at(self, log: LogId, lsn: Lsn) -> list[tuple[int, CopyRow]]:
         """The rows of an LSN, of whatever partition."""

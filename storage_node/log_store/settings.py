@@ -163,7 +163,15 @@ class LogStoreSettings:
         unit="percent",
         lo=1,
         hi=100,
-        doc="A partition that some logs still need is rewritten when this share of its bytes belongs to logs that were trimmed.",
+        doc="A partition that some logs still need is rewritten when this share of its bytes belongs to logs that were trimmed; in a store in extents, when this "
+        "share was trimmed, of whatever logs.",
+    )
+    rewrite_bytes_per_second: int = setting(
+        16 << 20,
+        unit="bytes",
+        lo=0,
+        doc="A store in extents takes no more than about this out of extents of which much was trimmed, in a second, each copy counted as 1 KiB more than it is. "
+        "0: never; their space then comes back with their partitions.",
     )
     block_cache_bytes: int = setting(64 << 20, unit="bytes", lo=0, doc="Memory for blocks of files that were read.")
     blob_bytes_min: int = setting(

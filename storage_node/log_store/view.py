@@ -25,7 +25,7 @@ class ExtentFacts(NamedTuple):
     copies: int
     partitions: tuple[int, ...]
     state: str
-    """``head``, ``closed`` (its rows are in memory), ``indexed``"""
+    """``head``, ``closed`` (its rows are in memory), ``indexed``, ``moved`` (holds copies that were taken out of others)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ def extent_cases() -> Iterator[GoldenCase]:
     facts, rows = encode_index(
         [((7, key_of(LSN, 1)), row), ((7, key_of(LSN + 1, RANK)), large)],
         [(7, 0, LSN - 2, 42, 1_000_000)],
+        extent=9,
         salt=SALT,
         first=42,
         last=43,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from logdevice_py.core.marks import hit
@@ -13,6 +13,8 @@ from storage_node.log_store.extents.block_format import DATA_START, Changes, Ext
 from storage_node.log_store.extents.disk import DiskError, File, NoSpaceError, StoreDisk
 
 EXTENT: Final = "extent-"
+MOVED: Final = "moved-"
+"""Begin of the name of a file of copies that were taken out of extents."""
 SPARE: Final = "spare-"
 NEW: Final = "new-"
 SPARES_MAX: Final = 2
@@ -21,6 +23,11 @@ SPARES_MAX: Final = 2
 def extent_name(number: int) -> str:
     """Of the file of an extent."""
     return f"{EXTENT}{number:016x}"
+
+
+def moved_name(number: int) -> str:
+    """Of a file of copies that were taken out of extents."""
+    return f"{MOVED}{number:016x}"
 
 
 @dataclass(slots=True)
@@ -138,9 +145,7 @@ class Chain:
             NoSpaceError: there is no room.
             DiskError: it is not there.
         """
-        assert self._template is not None
-        disk, template = self._disk, self._template
-        salt = self._new_salt()
+        disk, header = self._disk, self.new_header(number)
         size = max(size, self._extent_bytes)
         temporary, name = NEW + extent_name(number), extent_name(number)
         spare = next((each for each in disk.names() if each.startswith(SPARE)), None) if use_spares else None
@@ -156,23 +161,17 @@ class Chain:
                 disk.unlink(spare)
         if file is None:
             file = disk.create(temporary, size)
-        header = ExtentHeader(
-            cluster=template.cluster,
-            shard=template.shard,
-            generation=template.generation,
-            run=template.run,
-            number=number,
-            salt=salt,
-            taken_run=template.taken_run,
-            taken_block=template.taken_block,
-            boot=template.boot,
-        )
         file.write([header.encode()], 0)
         file.sync(file.mark())
         disk.rename(temporary, name)
         disk.sync_names()
         file.name = name
-        return ChainExtent(number, file, salt, size)
+        return ChainExtent(number, file, header.salt, size)
+
+    def new_header(self, number: int) -> ExtentHeader:
+        """Of a file of this run, with a salt of its own. In any thread."""
+        assert self._template is not None
+        return replace(self._template, number=number, salt=self._new_salt())
 
     def add_ready(self, extent: ChainExtent) -> None:
         """An extent was prepared. One that was overtaken is of no use: extents follow each other in the order of their numbers."""

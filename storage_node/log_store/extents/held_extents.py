@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgpack
@@ -13,12 +13,30 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from storage_node.log_store import keys
 from storage_node.log_store.directory import Span
-from storage_node.log_store.extents.block_format import DATA_START, BadBlockError, Changes, ExtentHeader
-from storage_node.log_store.extents.chain import EXTENT, NEW, Chain, ChainExtent, WrittenBlock, extent_name
+from storage_node.log_store.extents.block_format import (
+    DATA_START,
+    HEAD_SIZE,
+    BadBlockError,
+    Changes,
+    ExtentHeader,
+    decode_control,
+    decode_head,
+    seed_of,
+)
+from storage_node.log_store.extents.chain import (
+    EXTENT,
+    MOVED,
+    NEW,
+    Chain,
+    ChainExtent,
+    WrittenBlock,
+    extent_name,
+    moved_name,
+)
 from storage_node.log_store.extents.disk import DiskError, StoreDisk
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.reading import ExtentReader, Images
-from storage_node.log_store.extents.replay import ExtentSource, Replay, ReplayDamageError, replay
+from storage_node.log_store.extents.replay import ExtentSource, Replay, ReplayDamageError, ReplayedBlock, replay
 from storage_node.log_store.extents.rows import CopyRow, Deletes, IndexTable, MemoryRows, key_of
 from storage_node.log_store.extents.sorted_table import BadTableError, SortedTable
 from storage_node.log_store.view import ExtentFacts
@@ -27,6 +45,7 @@ INDEX: Final = "index-"
 FAILED: Final = "failed"
 """Name of the file that says that the last run failed."""
 _CATALOG: Final = b"\x00extent"
+_MOVED_FROM: Final = b"\x00extent-moved"
 
 
 def index_name(extent: int) -> str:
@@ -39,9 +58,52 @@ def catalog_key(extent: int) -> bytes:
     return _CATALOG + extent.to_bytes(8, "big")
 
 
+def moved_key(partition: int) -> bytes:
+    """Of the row that says what was taken out of extents of a partition."""
+    return _MOVED_FROM + partition.to_bytes(8, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFile:
+    """A file of copies that were taken out of extents, as the row of `moved_key` has it."""
+
+    number: int
+    salt: int
+    block: int
+    """Its copies count as written by this block."""
+    end: int
+    void: bool = False
+    """Its copies were taken to another file. It is there as long as rows of later extents point to their bodies."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedCopies:
+    """What was taken out of extents of a partition: what its extents say of it up to a block does not count any more, and these files do."""
+
+    through: int
+    files: tuple[MovedFile, ...]
+
+    def encode(self) -> bytes:
+        """Value of the row."""
+        packed: bytes = msgpack.packb(
+            (self.through, [(each.number, each.salt, each.block, each.end, each.void) for each in self.files])
+        )
+        return packed
+
+    def without(self, number: int) -> MovedCopies:
+        """A file is gone."""
+        return MovedCopies(self.through, tuple(each for each in self.files if each.number != number))
+
+    @classmethod
+    def decode(cls, value: bytes) -> MovedCopies:
+        """The opposite."""
+        through, files = msgpack.unpackb(value)
+        return cls(through, tuple(MovedFile(*each) for each in files))
+
+
 @dataclass(slots=True)
 class HeldExtent:
-    """An extent that has blocks."""
+    """An extent that has blocks, or a file of copies that were taken out of such."""
 
     extent: ChainExtent
     rows: dict[tuple[int, int], CopyRow]
@@ -52,6 +114,12 @@ class HeldExtent:
     indexed: bool = False
     retired_at: int = 0
     """The block that says that it is not needed any more; 0: it is."""
+    moved: int = 0
+    """The partition whose copies were taken to here out of extents; 0: it is an extent of the chain."""
+    points: set[tuple[int, int]] = field(default_factory=set)
+    """(partition, extent): rows here on images of another extent."""
+    points_known: bool = True
+    """Whether all of these are known: of an index that an earlier version wrote they are not."""
 
 
 class HeldExtents:
@@ -80,6 +148,10 @@ class HeldExtents:
         """Rows of the catalog to write with the next block."""
         self.since_checkpoint = 0
         """Bytes that were written since the table of what lives long was made."""
+        self.moved: dict[int, MovedCopies] = {}
+        """By partition."""
+        self.trimmed: set[int] = set()
+        """Partitions in which something was deleted, for who looks what that left."""
         self.suspects: list[int] = []
         """Extents whose index could not be read."""
         self._disk = disk
@@ -137,11 +209,13 @@ class HeldExtents:
         for extent in extents:
             self._settle_opened(extent, found_blocks)
         self._check_catalog()
+        self._open_moved()
         self._chain.last = self._chain.synced = found_blocks.last
         self._chain.run = found_blocks.run
         self._chain.last_run = found_blocks.last_run
         self.since_checkpoint = sum(block.head.size for block in found_blocks.blocks)
-        self._chain.next_extent = max((extent.number for extent in extents), default=0) + 1
+        moved = [int(name.removeprefix(MOVED), 16) for name in disk.names() if name.startswith(MOVED)]
+        self._chain.next_extent = max([0, *moved, *(extent.number for extent in extents)]) + 1
 
     def _open_index(self, extent: ChainExtent) -> IndexTable | None:
         """The index of an extent; None without one that can be read: it can be made anew."""
@@ -164,6 +238,8 @@ class HeldExtents:
             extent.first, extent.last, extent.end = facts["first"], facts["last"], facts["end"]
             held.indexed = True
             held.partitions = set(index.partitions)
+            held.points = {(partition, elsewhere) for partition, elsewhere in facts.get("points", ())}
+            held.points_known = "points" in facts
             for log, first, last, block, partition in facts["deletes"]:
                 self.deletes.add(log, first, last, block, partition)
 
@@ -195,7 +271,7 @@ class HeldExtents:
     def _check_catalog(self) -> None:
         """Every extent that has an index is there, with all of its blocks."""
         for key, value in self.long_lived.rows():
-            if not key.startswith(_CATALOG):
+            if not key.startswith(_CATALOG) or key.startswith(_MOVED_FROM):
                 if key[0]:
                     break
                 continue
@@ -204,6 +280,94 @@ class HeldExtents:
             held = self.held.get(number)
             if held is None or held.extent.salt != salt or held.extent.last < last:
                 raise BadBlockError(f"{extent_name(number)} is missing, or another file has its name")
+
+    # ---- copies that were taken out of extents
+
+    def _open_moved(self) -> None:
+        """Files of copies that were taken out of extents are there whole, and count in the place of what these say."""
+        found: dict[int, MovedCopies] = {}
+        for key, value in self.long_lived.rows():
+            if key[0]:
+                break
+            if key.startswith(_MOVED_FROM):
+                found[int.from_bytes(key[len(_MOVED_FROM) :], "big")] = MovedCopies.decode(value)
+        for partition, copies in found.items():
+            for held in self.held.values():
+                if held.extent.last <= copies.through:
+                    self.let_go(held, partition)
+            for log in self.memory.logs():
+                self.memory.forget_partition(log, partition, copies.through)
+            self.deletes.drop_through(partition, copies.through)
+        self.moved = found
+        for partition, copies in found.items():
+            for each in copies.files:
+                self._open_moved_file(partition, each)
+
+    def _open_moved_file(self, partition: int, known: MovedFile) -> None:
+        file = self._disk.open(moved_name(known.number))
+        header = ExtentHeader.decode(file.read(0, DATA_START))
+        if header.salt != known.salt or header.number != known.number:
+            raise BadBlockError(f"another file has the name {file.name}")
+        extent = ChainExtent(known.number, file, known.salt, file.size(), known.block, known.block, known.end)
+        index = self._open_index(extent)
+        if index is not None:
+            self.indexes[extent.number] = index
+        self._hold(extent)
+        held = self.held[extent.number]
+        held.moved = partition
+        if known.void:
+            held.indexed = True
+            self.let_go(held, partition)
+            return
+        held.partitions.add(partition)
+        if index is None:
+            for block in self._blocks_of(held):
+                self.apply(held, block.head.number, block.offset + block.head.bodies_at, block.changes)
+
+    def take_moved(self, partition: int, known: MovedFile, held: HeldExtent, index: IndexTable) -> None:
+        """A block says that copies of a partition were taken out of extents to a file, which is durable."""
+        self.held[known.number] = held
+        self.held = dict(sorted(self.held.items()))
+        self.indexes[known.number] = index
+        self.images.files[known.number] = held.extent.file
+        for log, (_, greatest) in index.logs.items():
+            span = self.memory.span(log)
+            if span is not None and span[0] <= key_of(greatest + 1, 0):
+                self.memory.forget_partition(log, partition, known.block)
+
+    def let_go(self, held: HeldExtent, partition: int) -> None:
+        """What an extent has of a partition does not count any more."""
+        held.partitions.discard(partition)
+        held.points = {each for each in held.points if each[0] != partition}
+        index = self.indexes.get(held.extent.number)
+        if index is not None:
+            index.partitions.discard(partition)
+        if held.rows:
+            held.rows = {at: row for at, row in held.rows.items() if row.partition != partition}
+        held.deletes = [each for each in held.deletes if each[4] != partition]
+
+    def _blocks_of(self, held: HeldExtent) -> list[ReplayedBlock]:
+        """All blocks of an extent that is closed. BadBlockError, DiskError, ReplayDamageError where they are not there."""
+        extent = held.extent
+        header = ExtentHeader.decode(extent.file.read(0, DATA_START))
+        if not held.moved:
+            source = ExtentSource(header, extent.file.read)
+            return replay([source], applied=extent.first - 1, same_boot=False).blocks
+        found: list[ReplayedBlock] = []
+        offset, seed = DATA_START, seed_of(header.salt)
+        while offset < extent.end:
+            head = decode_head(extent.file.read(offset, HEAD_SIZE), seed)
+            if head is None:
+                raise BadBlockError(f"{extent.file.name} cannot be read at byte {offset}")
+            control = decode_control(head, extent.file.read(offset + HEAD_SIZE, head.control_length), seed)
+            found.append(ReplayedBlock(extent.number, offset, head, control))
+            offset += head.size
+        return found
+
+    def is_void(self, held: HeldExtent, partition: int) -> bool:
+        """Whether what an extent says of a partition does not count any more."""
+        copies = None if held.moved else self.moved.get(partition)
+        return copies is not None and held.extent.last <= copies.through
 
     # ---- blocks
 
@@ -241,6 +405,7 @@ class HeldExtents:
             if partition != keys.UNPARTITIONED:
                 held.deletes.append((log, first, last, block, partition))
                 held.partitions.add(partition)
+                self.trimmed.add(partition)
         at = bodies_at
         for log, lsn, rank, partition, length, header in changes.copies:
             if partition != skip and (only is None or partition == only):
@@ -259,6 +424,8 @@ class HeldExtents:
                 if partition != keys.UNPARTITIONED:
                     rows[log, key] = row
                     held.partitions.add(partition)
+                    if elsewhere != extent:
+                        held.points.add((partition, elsewhere))
         if changes.rows and block > self.long_lived.applied:
             self.long_lived.change(changes.rows)
 
@@ -267,11 +434,20 @@ class HeldExtents:
         if dropped:
             for held in self.held.values():
                 held.partitions -= dropped
+                if held.points:
+                    held.points = {each for each in held.points if each[0] not in dropped}
+            for partition in dropped & self.moved.keys():
+                del self.moved[partition]
+                self.due[moved_key(partition)] = None
+            self.trimmed -= dropped
             self.deletes.drop_partitions(dropped)
 
     def is_free(self, held: HeldExtent) -> bool:
         """Whether nothing refers to an extent any more."""
-        return not held.partitions and held.extent is not self._chain.head and not held.retired_at
+        if held.partitions or held.extent is self._chain.head or held.retired_at:
+            return False
+        number = held.extent.number
+        return not any(number == elsewhere for other in self.held.values() for _, elsewhere in other.points)
 
     def extents(self) -> list[ExtentFacts]:
         """What each extent holds, ascending."""
@@ -279,6 +455,7 @@ class HeldExtents:
         for number, held in self.held.items():
             extent, index = held.extent, self.indexes.get(number)
             state = "indexed" if held.indexed else "head" if extent is head else "closed"
+            state = "moved" if held.moved else state
             copies = index.table.facts.get("copies", 0) if index is not None else len(held.rows)
             found.append(
                 ExtentFacts(
@@ -302,6 +479,8 @@ class HeldExtents:
     def remove_leftovers(self) -> None:
         """Files that are of no use any more; to be called when a run begins."""
         for name in self._disk.names():
+            if name.startswith(MOVED) and int(name.removeprefix(MOVED), 16) not in self.held:
+                self._disk.unlink(name)
             if name.startswith(NEW) or (name.startswith(INDEX) and int(name.removeprefix(INDEX), 16) not in self.held):
                 self._disk.unlink(name)
         for name in self._unused:
@@ -317,14 +496,11 @@ class HeldExtents:
         for number in suspects:
             held = self.held.get(number)
             index = self.indexes.get(number)
-            if held is None or index is None:
+            if held is None or index is None or held.retired_at:
                 continue
             extent = held.extent
             try:
-                header = ExtentHeader.decode(extent.file.read(0, DATA_START))
-                blocks = replay(
-                    [ExtentSource(header, extent.file.read)], applied=extent.first - 1, same_boot=False
-                ).blocks
+                blocks = self._blocks_of(held)
             except (BadBlockError, DiskError, ReplayDamageError):
                 continue
             if not blocks or blocks[-1].head.number < extent.last:
@@ -354,7 +530,10 @@ class HeldExtents:
         for log, key, row in made:
             if row.partition == keys.UNPARTITIONED:
                 continue
+            # that they do not count any more may not be durable yet: the index has all of them
             held.rows[log, key] = row
+            if self.is_void(held, row.partition):
+                continue
             newer = next((each for _, each in self.memory.rows(log, key, key + 1)), None)
             if newer is None or newer.block < block:
                 self.memory.put(log, key, row)

@@ -23,7 +23,7 @@ from storage_node.log_store.extents.block_format import (
     decode_head,
     seed_of,
 )
-from storage_node.log_store.extents.chain import EXTENT
+from storage_node.log_store.extents.chain import EXTENT, MOVED
 from storage_node.log_store.extents.disk import DiskError, StoreDisk
 from storage_node.log_store.extents.held_extents import INDEX, index_name
 from storage_node.log_store.extents.long_lived import TABLE
@@ -98,7 +98,7 @@ def inspect_store(disk: StoreDisk, *, boot: str = "") -> StoreReport:
     # behind the last block that counts there may be what a power cut left of others
     limit = None if store is None else store.last_block
     for name in names:
-        if name.startswith(EXTENT):
+        if name.startswith((EXTENT, MOVED)):
             report.extents.append(_inspect_extent(disk, name, limit))
     for each in report.extents:
         index = name_of_index(each.name)
@@ -128,7 +128,7 @@ def _open(disk: StoreDisk, boot: str, report: StoreReport) -> ExtentLogStore | N
 
 def name_of_index(extent: str) -> str:
     """The name of the index of an extent's file."""
-    return index_name(int(extent.removeprefix(EXTENT), 16))
+    return index_name(int(extent.removeprefix(EXTENT).removeprefix(MOVED), 16))
 
 
 def _read_table(disk: StoreDisk, name: str, damage: list[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -105,6 +106,17 @@ class MemoryRows:
         else:
             del self._logs[log]
 
+    def forget_partition(self, log: int, partition: int, block: int) -> None:
+        """Forget the rows of a log in one partition that blocks up to this one wrote."""
+        found = self._logs.get(log)
+        if found is None:
+            return
+        kept = [each for each in zip(*found, strict=True) if each[1].partition != partition or each[1].block > block]
+        if not kept:
+            del self._logs[log]
+        elif len(kept) < len(found[0]):
+            self._logs[log] = [key for key, _ in kept], [row for _, row in kept]
+
     def rows(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
         """(key, row) in [low, high), ascending."""
         found = self._logs.get(log)
@@ -156,6 +168,10 @@ class Deletes:
         """Those of which something was deleted."""
         return list(self._logs)
 
+    def snapshot(self) -> dict[int, list[Delete]]:
+        """What was deleted so far, by log, for another thread: lists are replaced, never changed."""
+        return dict(self._logs)
+
     def drop_partitions(self, dropped: set[int]) -> None:
         """All that these partitions hold is gone."""
         for log in list(self._logs):
@@ -179,11 +195,24 @@ def is_hidden(deletes: list[Delete], key: int, block: int) -> bool:
     return any(first <= lsn <= last and block < later for first, last, later, _ in deletes)
 
 
+class LogSize(NamedTuple):
+    """What the rows of an index say of one log in one partition."""
+
+    log: int
+    partition: int
+    least: int
+    """LSN."""
+    greatest: int
+    size: int
+    """Bytes of the images."""
+
+
 class IndexTable:
     """The rows of a closed extent, on disk: pieces of up to `PIECE_ROWS` rows of one log, each under the key of its first row.
 
     Its facts: ``salt`` of the extent, ``first`` and ``last`` block, ``end`` (where the last one ends), ``copies``, ``logs`` (log, least LSN, greatest
-    LSN), ``partitions``, ``deletes`` (log, first, last, block, partition).
+    LSN), ``partitions``, ``deletes`` (log, first, last, block, partition), ``sizes`` (packed: see `LogSize`), ``points`` (partition, extent): who has rows
+    here on images of other extents.
     """
 
     __slots__ = ("last", "logs", "partitions", "table")
@@ -220,6 +249,12 @@ class IndexTable:
         before = self.table.floor(key)
         return key if before is None or before[:8] != key[:8] else before
 
+    def sizes(self) -> list[LogSize]:
+        """How much each log has here, by log and LSN; nothing of an index that an earlier version wrote."""
+        packed = self.table.facts.get("sizes")
+        flat = msgpack.unpackb(packed) if packed else []
+        return [LogSize(*flat[at : at + len(LogSize._fields)]) for at in range(0, len(flat), len(LogSize._fields))]
+
     def all_rows(self) -> Iterator[tuple[tuple[int, int], CopyRow]]:
         """((log, key), row) of all; BadTableError or DiskError where they cannot be read."""
         for first, piece in self.table.rows(b"", None):
@@ -233,10 +268,81 @@ def _packed(log: int, key: int) -> bytes:
     return _KEY.pack(log, key >> RANK_BITS, rank >> 32, rank & 0xFFFFFFFF)
 
 
+class IndexBuilder:
+    """Makes the facts and pieces of an `IndexTable` from rows that come in order."""
+
+    def __init__(self, extent: int) -> None:
+        self.pieces: list[tuple[bytes, bytes]] = []
+        self.copies = 0
+        self.points: set[tuple[int, int]] = set()
+        self._extent = extent
+        self._logs: list[tuple[int, int, int]] = []
+        self._sizes: list[LogSize] = []
+        self._partitions: set[int] = set()
+        self._pack = msgpack.Packer().pack
+
+    def add(self, log: int, rows: list[tuple[int, CopyRow]]) -> None:
+        """(key, row) of one log, ascending, behind what came before."""
+        mask, pack, extent = (1 << RANK_BITS) - 1, self._pack, self._extent
+        self.copies += len(rows)
+        least, greatest = rows[0][0] >> RANK_BITS, rows[-1][0] >> RANK_BITS
+        if self._logs and self._logs[-1][0] == log:
+            least = self._logs.pop()[1]
+        self._logs.append((log, least, greatest))
+        for at in range(0, len(rows), PIECE_ROWS):
+            piece = rows[at : at + PIECE_ROWS]
+            self.pieces.append(
+                (_packed(log, piece[0][0]), pack([(key >> RANK_BITS, key & mask, *row) for key, row in piece]))
+            )
+            for partition, elsewhere in {(row.partition, row.extent) for _, row in piece}:
+                self._partitions.add(partition)
+                if elsewhere != extent:
+                    self.points.add((partition, elsewhere))
+            self._weigh(log, piece)
+
+    def _weigh(self, log: int, piece: list[tuple[int, CopyRow]]) -> None:
+        for partition, group in groupby(piece, key=_partition_of):
+            rows = list(group)
+            size = sum([row.length for _, row in rows])
+            first, last = rows[0][0] >> RANK_BITS, rows[-1][0] >> RANK_BITS
+            before = self._sizes[-1] if self._sizes else None
+            if before is not None and before.log == log and before.partition == partition:
+                self._sizes[-1] = before._replace(greatest=last, size=before.size + size)
+            else:
+                self._sizes.append(LogSize(log, partition, first, last, size))
+
+    def facts(
+        self, deletes: Iterable[tuple[int, int, int, int, int]], *, salt: int, first: int, last: int, end: int
+    ) -> dict[str, Any]:
+        """Of all that was added.
+
+        Args:
+            deletes: (log, first, last, block, partition), by ascending block.
+        """
+        kept = list(deletes)
+        return {
+            "salt": salt,
+            "first": first,
+            "last": last,
+            "end": end,
+            "copies": self.copies,
+            "logs": self._logs,
+            "partitions": sorted({*self._partitions, *(partition for *_, partition in kept)}),
+            "deletes": kept,
+            "sizes": msgpack.packb([number for each in self._sizes for number in each]),
+            "points": sorted(self.points),
+        }
+
+
+def _partition_of(each: tuple[int, CopyRow]) -> int:
+    return each[1].partition
+
+
 def encode_index(
     rows: Iterable[tuple[tuple[int, int], CopyRow]],
     deletes: Iterable[tuple[int, int, int, int, int]],
     *,
+    extent: int,
     salt: int,
     first: int,
     last: int,
@@ -247,35 +353,14 @@ def encode_index(
     Args:
         rows: ((log, key), row).
         deletes: (log, first, last, block, partition), by ascending block.
+        extent: number of the one that is indexed.
     """
     by_log: dict[int, list[tuple[int, CopyRow]]] = {}
-    partitions: set[int] = set()
     for (log, key), row in rows:
         by_log.setdefault(log, []).append((key, row))
-        partitions.add(row.partition)
-    packed: list[tuple[bytes, bytes]] = []
-    logs = []
-    copies, mask, pack = 0, (1 << RANK_BITS) - 1, msgpack.Packer().pack
+    builder = IndexBuilder(extent)
     for log in sorted(by_log):
         held = by_log[log]
         held.sort(key=itemgetter(0))
-        copies += len(held)
-        logs.append((log, held[0][0] >> RANK_BITS, held[-1][0] >> RANK_BITS))
-        for at in range(0, len(held), PIECE_ROWS):
-            piece = held[at : at + PIECE_ROWS]
-            packed.append(
-                (_packed(log, piece[0][0]), pack([(key >> RANK_BITS, key & mask, *row) for key, row in piece]))
-            )
-    kept = list(deletes)
-    partitions.update(partition for *_, partition in kept)
-    facts = {
-        "salt": salt,
-        "first": first,
-        "last": last,
-        "end": end,
-        "copies": copies,
-        "logs": logs,
-        "partitions": sorted(partitions),
-        "deletes": kept,
-    }
-    return facts, packed
+        builder.add(log, held)
+    return builder.facts(deletes, salt=salt, first=first, last=last, end=end), builder.pieces

@@ -103,6 +103,7 @@ class ExtentLogStore:
             self._chain,
             self._extents,
             self._directory,
+            self._partitions,
             self._guard,
             commit=partial(self._write_rows, {}),
             fail=self._fail,
@@ -250,6 +251,8 @@ class ExtentLogStore:
         directory.latest = partitions.latest.number
         referring = {each for held in self._extents.held.values() for each in held.partitions}
         self._extents.forget_partitions({each for each in referring - {keys.UNPARTITIONED} if each not in partitions})
+        # what was trimmed before is not counted anywhere
+        self._extents.trimmed.update(partition.number for partition in partitions)
 
     # ---- writing
 
@@ -457,7 +460,7 @@ class ExtentLogStore:
         self._upkeep.take_up()
         if not self._runs:
             return
-        self._upkeep.lacks_space = False
+        self._upkeep.begin_round()
         self.check_space()
         partitions = self._partitions
         for number in list(partitions.dropped):

@@ -1,5 +1,5 @@
-"""Work of a store in extents that takes long: extents are prepared, closed ones get an index, what lives long gets a new table, and what nothing
-refers to becomes free.
+"""Work of a store in extents that takes long: extents are prepared, closed ones get an index, what lives long gets a new table, what nothing
+refers to becomes free, and what counts is taken out of extents of which much was trimmed (`rewriting`).
 
 Work is handed out (`next_chore`) to be done in another thread, one at a time; its outcome is taken up on the store's own (`take_up`).
 """
@@ -21,18 +21,25 @@ from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.extents.chain import Chain
 from storage_node.log_store.extents.disk import DiskError, NoSpaceError, StoreDisk
-from storage_node.log_store.extents.held_extents import HeldExtent, HeldExtents, catalog_key, index_name
+from storage_node.log_store.extents.held_extents import (
+    HeldExtent,
+    HeldExtents,
+    catalog_key,
+    index_name,
+    moved_key,
+)
 from storage_node.log_store.extents.long_lived import TableCheckpoint
+from storage_node.log_store.extents.rewriting import ExtentRewriter, Work
 from storage_node.log_store.extents.rows import CopyRow, IndexTable, encode_index
 from storage_node.log_store.extents.sorted_table import BadTableError, SortedTable, write_table
+from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 
+_KINDS: Final = 5
 _TABLE_SHARE: Final = 4
 """The table of what lives long is made anew when so many times its bytes were written since."""
 Chore = Callable[[], None]
-Work = Callable[[], Callable[[], None]]
-"""What is done in another thread, and returns what is to be done on the store's own then."""
 
 
 class ExtentUpkeep:
@@ -45,6 +52,7 @@ class ExtentUpkeep:
         chain: Chain,
         extents: HeldExtents,
         directory: Directory,
+        partitions: Partitions,
         guard: SpaceGuard,
         *,
         commit: Callable[[], Status],
@@ -75,6 +83,12 @@ class ExtentUpkeep:
         """What is to be done on this thread when chores have ended."""
         self._first_kind = 0
         self._checkpoint: TableCheckpoint | None = None
+        self._rewriter = ExtentRewriter(disk, settings, chain, extents, directory, partitions, commit)
+
+    def begin_round(self) -> None:
+        """To be called about every second."""
+        self.lacks_space = False
+        self._rewriter.refill()
 
     def next_chore(self) -> Chore | None:
         """Work that takes long, to be done in another thread, one at a time; None: there is none."""
@@ -91,7 +105,7 @@ class ExtentUpkeep:
     def _next_work(self) -> Work | None:
         if self.lacks_space:
             return self._to_retire()
-        kinds = [self._to_prepare, self._to_index, self._to_checkpoint, self._to_retire]
+        kinds = [self._to_prepare, self._to_index, self._to_checkpoint, self._to_retire, self._rewriter.next_work]
         for kind in [*kinds[self._first_kind :], *kinds[: self._first_kind]]:
             work = kind()
             if work is not None:
@@ -122,8 +136,9 @@ class ExtentUpkeep:
     def _chore_without_space(self) -> None:
         """Nothing but what makes space is done until `maintain` comes by, and another kind of work is tried first then."""
         self._undo_checkpoint()
+        self._rewriter.abandon()
         self.lacks_space = True
-        self._first_kind = (self._first_kind + 1) % 4
+        self._first_kind = (self._first_kind + 1) % _KINDS
 
     def _chore_failed(self, reason: str) -> None:
         self._undo_checkpoint()
@@ -175,7 +190,13 @@ class ExtentUpkeep:
                 older.extend(again.all_rows())
                 deletes[:0] = [tuple(each) for each in before.table.facts["deletes"]]
             facts, packed = encode_index(
-                {**dict(older), **rows}.items(), deletes, salt=extent.salt, first=extent.first, last=last, end=end
+                {**dict(older), **rows}.items(),
+                deletes,
+                extent=number,
+                salt=extent.salt,
+                first=extent.first,
+                last=last,
+                end=end,
             )
             write_table(self._disk, index_name(number), facts, packed)
             table = SortedTable(self._disk.open(index_name(number)))
@@ -189,12 +210,18 @@ class ExtentUpkeep:
             for log in {log for log, _ in held.rows}:
                 self._extents.memory.forget_through(log, index.last)
         held.rows, held.deletes, held.indexed = {}, [], True
-        self._extents.due[catalog_key(number)] = msgpack.packb((held.extent.salt, index.last))
+        index.partitions -= {each for each in index.partitions if self._extents.is_void(held, each)}
         hit("extents_indexed")
+        if held.moved:
+            return
+        self._extents.due[catalog_key(number)] = msgpack.packb((held.extent.salt, index.last))
 
     def _is_next_index(self, number: int) -> bool:
         """Whether all before it have theirs, so that no rows up to its last block are needed in memory."""
-        return all(held.indexed for other, held in self._extents.held.items() if other < number)
+        last = self._extents.indexes[number].last
+        return all(
+            held.indexed for other, held in self._extents.held.items() if other != number and held.extent.first <= last
+        )
 
     # ---- what lives long
 
@@ -254,7 +281,12 @@ class ExtentUpkeep:
                 return self._retire_work(number, held)
         free = [held for held in self._extents.held.values() if held.indexed and self._extents.is_free(held)]
         for held in free:
-            self._extents.due[catalog_key(held.extent.number)] = None
+            number, copies = held.extent.number, self._extents.moved.get(held.moved)
+            if not held.moved:
+                self._extents.due[catalog_key(number)] = None
+            elif copies is not None:
+                self._extents.moved[held.moved] = copies = copies.without(number)
+                self._extents.due[moved_key(held.moved)] = copies.encode()
         if free and self._commit() is Status.OK:
             for held in free:
                 held.retired_at = self._chain.last

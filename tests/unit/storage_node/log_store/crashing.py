@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from logdevice_py.core.entry import body_of
 from logdevice_py.core.ids import Generation, LogId, metadata_log_of
 from logdevice_py.core.lsn import LSN_INVALID, Epoch, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -14,9 +15,10 @@ from storage_node.log_store.extents.simulated_disk import PowerCutError, Simulat
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind, WriteBatch
+from storage_node.log_store.precedence import header_apart
 from storage_node.log_store.settings import LogStoreSettings
 from tests.unit.storage_node.log_store.extent_stores import open_extents
-from tests.unit.storage_node.log_store.images import LOG, SHARD, at, put, read_all
+from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of, put, read_all
 
 MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
 OTHER = LogId(8)
@@ -35,15 +37,20 @@ SETTINGS = LogStoreSettings(
 State = tuple[Any, ...]
 
 
-def state_of(store: ExtentLogStore, contents: Contents) -> State:
-    """All that a store says that it holds."""
+def entries_of(store: ExtentLogStore) -> State:
+    """Of all logs."""
     reads = []
     for log in LOGS:
         result = read_all(store, log)
         assert not result.corrupt, result.corrupt
         reads.append(tuple(result.entries))
+    return tuple(reads)
+
+
+def state_of(store: ExtentLogStore, contents: Contents) -> State:
+    """All that a store says that it holds."""
     return (
-        tuple(reads),
+        entries_of(store),
         tuple(sorted(contents.log_metadata)),
         tuple(sorted(contents.epoch_metadata)),
         tuple(sorted(contents.highest)),
@@ -60,22 +67,23 @@ class ChainModel:
 
     def state(self) -> State:
         """As of `state_of`."""
-        reads = [
-            tuple((lsn, self.entries[at]) for at in sorted(self.entries) if (lsn := at[1], at[0] == log)[1])
-            for log in LOGS
-        ]
-        highest = {log: max(lsn for each, lsn in self.entries if each == log) for log, _ in self.entries}
+        reads: dict[LogId, list[tuple[Lsn, bytes]]] = {log: [] for log in LOGS}
+        for (log, lsn), image in sorted(self.entries.items()):
+            reads[log].append((lsn, image))
+        highest = {log: found[-1][0] for log, found in reads.items() if found}
         return (
-            tuple(reads),
+            tuple(map(tuple, reads.values())),
             tuple(sorted((*key, value) for key, value in self.log_metadata.items())),
             tuple(sorted((*key, value) for key, value in self.epoch_metadata.items())),
             tuple(sorted(highest.items())),
         )
 
 
-def open_on(disk: SimulatedDisk, boot: str, now: int = 1_000) -> tuple[ExtentLogStore, Contents]:
+def open_on(
+    disk: SimulatedDisk, boot: str, now: int = 1_000, settings: LogStoreSettings = SETTINGS
+) -> tuple[ExtentLogStore, Contents]:
     """Open, adopt and load."""
-    store = open_extents(disk, SETTINGS, boot=boot)
+    store = open_extents(disk, settings, boot=boot)
     if store.adopt(MARKER, boot=boot, now=Timestamp(now)) is not Status.OK:
         raise LogDeviceError(Status.FAILED, "cannot adopt")
     return store, store.load()
@@ -158,6 +166,80 @@ class Scenario:
     def allowed(self) -> list[State]:
         """What may be there after the crash."""
         return self.states[self.durable :]
+
+
+REWRITING = replace(
+    SETTINGS,
+    partition_duration_us=14_000,
+    partition_bytes=60_000,
+    checkpoint_bytes=60_000,
+    partition_compact_percent=10,
+)
+
+
+class RewritingScenario(Scenario):
+    """A run in which a log is trimmed within partitions that another one needs, and copies are taken out of their extents."""
+
+    def run(self, boot: str = "boot 1") -> None:
+        """As of `Scenario`."""
+        store, _ = open_on(self.disk, boot, settings=REWRITING)
+        for number in range(self._rounds):
+            self._write(store)
+            if number % self._sync_every == 1:
+                written = len(self.states) - 1
+                assert store.sync() is Status.OK
+                self.durable = written
+            if number % 2:
+                store.maintain(Timestamp(2_000 + number * 2_000))
+            for _ in range(self._chore_every):
+                chore = store.next_chore()
+                if chore is not None:
+                    chore()
+            if number % 11 == 10:
+                # as if each could not be read
+                store._extents.suspects.extend(store._extents.indexes)
+                store._extents.make_indexes_anew()
+            if number % 7 == 6:
+                assert entries_of(store) == self.model.state()[0]
+
+    def _write(self, store: ExtentLogStore) -> None:
+        rng, batch, model = self._rng, WriteBatch(), self.model
+        if rng.random() < 0.3:
+            upto = rng.randint(self._trimmed[LOG], self._esn[LOG])
+            self._delete(batch, LOG, self._trimmed[LOG], upto)
+            self._trimmed[LOG] = upto
+        if rng.random() < 0.1 and self._esn[OTHER] > 2:
+            some = rng.randint(1, self._esn[OTHER])
+            self._delete(batch, OTHER, some, some)
+        if rng.random() < 0.5:
+            self._put_header(batch)
+        for _ in range(rng.randint(1, 4)):
+            log = rng.choice([LOG, LOG, LOG, OTHER, INTERNAL])
+            self._esn[log] += 1
+            lsn = at(self._esn[log])
+            model.entries[log, lsn] = put(batch, lsn, rng.randbytes(rng.choice([5, 1_500, 6_000])), log=log)
+        self.begun += 1
+        self.states.append(model.state())
+        assert store.write([batch]) == [Status.OK]
+
+    def _delete(self, batch: WriteBatch, log: LogId, first: int, last: int) -> None:
+        batch.delete_entries(log, at(first), at(last))
+        for key in [key for key in self.model.entries if key[0] == log and at(first) <= key[1] <= at(last)]:
+            del self.model.entries[key]
+
+    def _put_header(self, batch: WriteBatch) -> None:
+        """An entry that is there gets another header."""
+        found = [key for key, image in self.model.entries.items() if key[0] != INTERNAL and len(image) > 1_000]
+        if not found:
+            return
+        log, lsn = self._rng.choice(found)
+        before = self.model.entries[log, lsn]
+        copyset = self._rng.choice([(768,), (769,)])
+        image = image_of(lsn, body_of(before), log=log, copyset=copyset)
+        header = header_apart(image)
+        assert header is not None
+        batch.put_header(log, lsn, by_recovery=False, wave=1, header=header)
+        self.model.entries[log, lsn] = image
 
 
 def survivors(mode: str, seed: int) -> Survives:
