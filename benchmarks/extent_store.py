@@ -2,6 +2,8 @@
 
 ``python -m benchmarks.extent_store index DIRECTORY``: rows on copies in sorted tables of our own, as the store has them, and in RocksDB without a
 write-ahead log. ``python -m benchmarks.extent_store writes DIRECTORY [--processes N]``: both stores, each turn's batch written beside a sync in a thread.
+``python -m benchmarks.extent_store reads DIRECTORY``: readers of cold data of a store in extents, with threads that fetch and without, and how long the event
+loop was held up meanwhile.
 
 Figures are processor time of the process unless they are rates; a rate says what the disk did at that time, beside whatever else ran.
 """
@@ -9,32 +11,41 @@ Figures are processor time of the process unless they are rates; a rate says wha
 from __future__ import annotations
 
 import argparse
+import asyncio
 import multiprocessing
 import os
 import resource
+import secrets
 import shutil
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import rocksdict
+from google_crc32c import value as crc32c
 
+from logdevice_py.core.entry import EntryHeader, body_of, encode_entry, parse_header
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
-from logdevice_py.core.lsn import Lsn, compose_lsn
+from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from storage_node.log_store.extents.opening import open_extents
+from storage_node.log_store.extents.opening import EXTENTS, open_extents
 from storage_node.log_store.extents.real_disk import RealDisk
 from storage_node.log_store.extents.rows import CopyRow, IndexTable, MemoryRows, encode_index, key_of
 from storage_node.log_store.extents.sorted_table import SortedTable, write_table
+from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import ShardMarker
-from storage_node.log_store.interface import WriteBatch
+from storage_node.log_store.interface import Completion, ReadDone, ReadResult, ReadShard, WriteBatch
 from storage_node.log_store.keys import data_bounds, data_key
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.service import ShardService
 
 ROWS: Final = 100_000
 LOGS: Final = 100
@@ -145,11 +156,6 @@ def measure_index(directory: Path, rounds: int) -> None:
 
 
 def _image_of(size: int) -> bytes:
-    from google_crc32c import value as crc32c
-
-    from logdevice_py.core.entry import EntryHeader, encode_entry
-    from logdevice_py.core.lsn import Esn
-
     body = os.urandom(size)
     shard = shard_id(NodeId(0), 0)
     header = EntryHeader(LogId(1), Lsn(1), Timestamp(1), 1, (shard,), Esn(0), 1, 0, len(body), crc32c(body))
@@ -236,10 +242,130 @@ def measure_writes(directory: Path, processes: int, seconds: float, rounds: int)
             )
 
 
+# Reading
+
+
+COLD_BYTES: Final = 192 << 20
+COLD_ENTRY: Final = 10_000
+COLD_LOGS: Final = 4
+_MARKER: Final = ShardMarker(b"c" * 16, shard_id(NodeId(0), 0), Generation(1))
+
+
+def _fill(directory: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    store = open_extents(directory, LogStoreSettings(free_space_min=0))
+    assert store.adopt(_MARKER, boot="b", now=Timestamp(1)) is Status.OK
+    store.load()
+    image = _image_of(COLD_ENTRY)
+    for number in range(COLD_BYTES // COLD_ENTRY // 8):
+        batch = WriteBatch()
+        for each in range(8):
+            log, lsn = LogId(1 + each % COLD_LOGS), compose_lsn(1, 1 + number * 2 + each // COLD_LOGS)
+            batch.put_entry(log, lsn, by_recovery=False, wave=1, image=_of_log(image, log, lsn))
+        assert store.write([batch]) == [Status.OK]
+        if number % 100 == 99:
+            assert store.sync() is Status.OK
+            while (chore := store.next_chore()) is not None:
+                chore()
+    store.close()
+
+
+def _of_log(image: bytes, log: LogId, lsn: Lsn) -> bytes:
+    header = replace(parse_header(image), log=log, lsn=lsn)
+    return encode_entry(header, body_of(image))
+
+
+class _WatchedStore(ExtentLogStore):
+    """Counts how often a read gave up the processor because it had to wait: that says less of what else the machine does than time."""
+
+    waits = 0
+
+    def read(
+        self, request: ReadShard, is_late: Callable[[], bool] | None = None, *, nowait: bool = False
+    ) -> ReadResult:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        try:
+            return super().read(request, is_late, nowait=nowait)
+        finally:
+            self.waits += resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+
+
+async def _read_cold(directory: str, threads: int) -> tuple[float, ...]:
+    settings = LogStoreSettings(free_space_min=0, cold_readers_max=threads)
+    disk = RealDisk(str(Path(directory) / EXTENTS))
+    store = _WatchedStore(disk, settings, where=directory, new_salt=partial(secrets.randbits, 64))
+    assert store.adopt(_MARKER, boot="b", now=Timestamp(1)) is Status.OK
+    contents = store.load()
+    looking = RealDisk(str(Path(directory) / EXTENTS), locked=False)
+    for name in looking.names():
+        looking.drop_cache(name)
+    service = ShardService(store, contents, settings, lambda: Timestamp(1))
+    gaps: list[float] = []
+    reading = asyncio.get_running_loop().create_task(_read_all(service))
+    began = last = time.perf_counter()
+    while not reading.done():
+        await asyncio.sleep(0.001)
+        now = time.perf_counter()
+        gaps.append(now - last)
+        last = now
+    took, count = last - began, reading.result()
+    await service.close()
+    gaps.sort()
+    return (
+        count / took / 1e6,
+        sum(gap > 0.01 for gap in gaps) / took,
+        gaps[int(len(gaps) * 0.99)] * 1e3,
+        gaps[-1] * 1e3,
+        float(service.metrics.warmed),
+        float(store.waits),
+    )
+
+
+async def _read_all(service: ShardService) -> int:
+    waiting: dict[int, asyncio.Future[ReadResult]] = {}
+
+    def deliver(done: list[Completion]) -> None:
+        for each in done:
+            assert isinstance(each, ReadDone)
+            waiting.pop(each.token).set_result(each.result)
+
+    async def read(log: int) -> int:
+        first, total, last = Lsn(0), 0, compose_lsn(2, 0)
+        while first < last:
+            asked = ReadShard(log, _MARKER.shard, LogId(log), first, last, 256 << 10)
+            answer = waiting[log] = asyncio.get_running_loop().create_future()
+            service.run([asked], deliver)
+            result = await answer
+            assert not result.corrupt
+            total += sum(len(image) for _, image in result.entries)
+            first = Lsn(result.through + 1)
+        return total
+
+    return sum(await asyncio.gather(*(read(1 + log) for log in range(COLD_LOGS))))
+
+
+def measure_reads(directory: Path, rounds: int) -> None:
+    """Print medians with threads and without, taken in turns."""
+    at = str(directory / "cold")
+    _fill(at)
+    found: dict[int, list[tuple[float, ...]]] = {0: [], 2: []}
+    for _ in range(rounds):
+        for threads, rows in found.items():
+            rows.append(asyncio.run(_read_cold(at, threads)))
+    for threads, rows in found.items():
+        rate, long, late, longest, fetches, waited = (statistics.median(each) for each in zip(*rows, strict=True))
+        print(
+            f"{threads} threads: {rate:6.1f} MB/s (of {min(rows)[0]:.1f} to {max(rows)[0]:.1f}), {long:5.1f} gaps of the loop over 10 ms a second, "
+            f"gap p99 {late:6.2f} ms, longest {longest:6.2f}, {fetches:.0f} fetches, "
+            f"{waited:.0f} times a read waited on the loop"
+        )
+    shutil.rmtree(at, ignore_errors=True)
+
+
 def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.extent_store", description=__doc__)
-    parser.add_argument("what", choices=["index", "writes"])
+    parser.add_argument("what", choices=["index", "writes", "reads"])
     parser.add_argument("directory", type=Path, help="on the disk that is to be measured")
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
@@ -248,6 +374,8 @@ def main() -> None:
     arguments.directory.mkdir(parents=True, exist_ok=True)
     if arguments.what == "index":
         measure_index(arguments.directory, arguments.rounds)
+    elif arguments.what == "reads":
+        measure_reads(arguments.directory, arguments.rounds)
     else:
         measure_writes(arguments.directory, arguments.processes, arguments.seconds, arguments.rounds)
 

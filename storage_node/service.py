@@ -2,8 +2,8 @@
 
 Group commit (`log_store/group_commit.py`): the writes of a turn are applied on the loop without sync; one thread per shard syncs, and all that
 waited for a sync complete in one callback. Reads are executed on the loop, a bounded amount per
-turn: whatever RocksDB does holds the interpreter, in a thread as well. What is not in memory is therefore brought into the page cache by
-another process first (`docs/decisions/0003-reads-of-cold-data.md`).
+turn: whatever RocksDB does holds the interpreter, in a thread as well. What is not in memory is therefore brought into the page cache first: by
+another process (`docs/decisions/0003-reads-of-cold-data.md`), or of a store in extents by a few threads (`log_store/extents/cold_reads.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Final, TypeGuard
 
 from logdevice_py.core.ids import LogId, ShardId
@@ -21,6 +24,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.clock import monotonic_us
+from storage_node.log_store.extents.cold_reads import ColdRead, ColdReads
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.identity import Judgement, ShardMarker
@@ -87,6 +91,9 @@ class ShardService:
         self._warming: set[asyncio.Task[None]] = set()
         self._warmer: Warmer | None = None
         self._turn_scheduled = False
+        self._cold_reads: ColdReads | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._fetches: set[asyncio.Future[None]] = set()
         self._commit = GroupCommit(store, settings, self.metrics)
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sync_at = 0
@@ -103,6 +110,9 @@ class ShardService:
             self._damage = FileChecker(
                 store, contents.marker.shard, settings, self.metrics, wall, report, self._tell_damage
             )
+        if isinstance(store, ExtentLogStore):
+            self._cold_reads = ColdReads(store, settings.cold_readers_max, settings.warm_bytes)
+            self._readers = ThreadPoolExecutor(max(1, settings.cold_readers_max), "log-store-reader")
         self._sync_thread = SyncThread(store, settings.sync_delay_us, self._on_synced)
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._dropper: asyncio.TimerHandle | None = None
@@ -280,22 +290,13 @@ class ShardService:
     def _read(self, request: ReadShard | ReadLast, until: int) -> int:
         """Execute a read, which ends early when its time is over; returns what it cost of the turn's budget, in bytes."""
         began = time.monotonic_ns()
-        if isinstance(request, ReadShard):
-            limit = min(request.bytes_max, self._settings.disk_read_bytes_max)
-            bounded = ReadShard(
-                request.token,
-                request.shard,
-                request.log,
-                request.first,
-                request.last,
-                limit,
-                request.entries_max,
-                request.onward,
-                request.wants,
-            )
-            result = self._store.read(bounded, lambda: time.monotonic_ns() > until)
-        else:
-            result = self._store.read_last(request)
+        limit = self._settings.disk_read_bytes_max
+        if isinstance(request, ReadShard) and request.bytes_max > limit:
+            request = replace(request, bytes_max=limit)
+        result = self._execute(request, lambda: time.monotonic_ns() > until)
+        if result is None:
+            self._begin_fetches()
+            return 1024
         took = (time.monotonic_ns() - began) // 1000
         size = sum([len(image) for _, image in result.entries])
         metrics = self.metrics
@@ -310,7 +311,31 @@ class ShardService:
         self._done.append(ReadDone(request.token, request.shard, result))
         return size + 1024
 
+    def _execute(self, request: ReadShard | ReadLast, is_late: Callable[[], bool]) -> ReadResult | None:
+        """None: what it needs is fetched first."""
+        if self._cold_reads is not None:
+            return self._cold_reads.execute(request, is_late)
+        if isinstance(request, ReadShard):
+            return self._store.read(request, is_late)
+        return self._store.read_last(request)
+
     # ---- cold data
+
+    def _begin_fetches(self) -> None:
+        cold = self._cold_reads
+        assert cold is not None, "what is cold is known of extents alone"
+        while (read := cold.begin()) is not None:
+            fetch = self._loop.run_in_executor(self._readers, read.fetch)
+            self._fetches.add(fetch)
+            fetch.add_done_callback(partial(self._on_fetched, read))
+
+    def _on_fetched(self, read: ColdRead, fetch: asyncio.Future[None]) -> None:
+        self._fetches.discard(fetch)
+        assert self._cold_reads is not None
+        self.metrics.warmed += 1
+        self._reads.appendleft(self._cold_reads.end(read))
+        self._begin_fetches()
+        self._schedule_turn()
 
     def _note_slow(self, request: ReadShard | ReadLast, result: ReadResult) -> None:
         """What follows a read that waited for the disk is taken for cold until it was warmed."""
@@ -450,9 +475,9 @@ class ShardService:
             self._dropper.cancel()
         self._commit.hurry(monotonic_us())
         self._sync_when_due()
-        while self._commit.syncing or self._warming or self._reads or self._done:
-            if self._warming:
-                await asyncio.wait(self._warming)
+        while self._commit.syncing or self._warming or self._fetches or self._reads or self._done:
+            if self._warming or self._fetches:
+                await asyncio.wait([*self._warming, *self._fetches])
             await self._idle.wait()
             await asyncio.sleep(0)
         if self._sync_timer is not None:
@@ -461,6 +486,8 @@ class ShardService:
             await self._damage.close()
         if self._warmer is not None:
             await self._warmer.close()
+        if self._readers is not None:
+            self._readers.shutdown(wait=False)
         await asyncio.to_thread(self._sync_thread.stop)
         if self._chore is not None and isinstance(self._store, ExtentLogStore):
             await self._chore

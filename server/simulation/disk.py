@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from logdevice_py.config.cluster import ClusterConfig
@@ -13,6 +14,7 @@ from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.simulation.scheduler import Scheduler
 from server.node_settings import NodeSettings
 from server.simulation.extent_disk import ExtentDisk, SimExtentStore
+from storage_node.log_store.extents.cold_reads import ColdRead, ColdReads
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.interface import (
@@ -22,6 +24,7 @@ from storage_node.log_store.interface import (
     ReadDirectory,
     ReadDone,
     ReadLast,
+    ReadResult,
     ReadShard,
     WriteShard,
 )
@@ -117,6 +120,7 @@ class SimShard:
         self._commit = GroupCommit(store, limits, LogStoreMetrics())
         self._sync_at: int | None = None
         self._reads: deque[ReadShard | ReadLast | ReadDirectory] = deque()
+        self._cold_reads = ColdReads(store, 2, 0) if isinstance(store, ExtentLogStore) else None
         self._after(_UPKEEP_INTERVAL, self._maintain)
 
     def run(
@@ -223,5 +227,32 @@ class SimShard:
         if isinstance(request, ReadDirectory):
             self._deliver([DirectoryRead(request.token, request.shard, store.read_directory(request))])
             return
-        result = store.read(request) if isinstance(request, ReadShard) else store.read_last(request)
-        self._deliver([ReadDone(request.token, request.shard, result)])
+        self._execute(request)
+
+    def _execute(self, request: ReadShard | ReadLast) -> None:
+        store = self.store
+        result: ReadResult | None
+        if self._cold_reads is not None:
+            result = self._cold_reads.execute(request)
+        else:
+            result = store.read(request) if isinstance(request, ReadShard) else store.read_last(request)
+        if result is None:
+            self._begin_fetches()
+        else:
+            self._deliver([ReadDone(request.token, request.shard, result)])
+
+    def _begin_fetches(self) -> None:
+        """What threads of production bring into memory is there a moment later here."""
+        cold = self._cold_reads
+        assert cold is not None, "what is cold is known of extents alone"
+        while (read := cold.begin()) is not None:
+            self._after(self._time(0, self._settings.read_max), partial(self._fetch, read))
+
+    def _fetch(self, read: ColdRead) -> None:
+        if self._hangs(partial(self._fetch, read)):
+            return
+        assert self._cold_reads is not None
+        read.fetch()
+        request = self._cold_reads.end(read)
+        self._begin_fetches()
+        self._execute(request)

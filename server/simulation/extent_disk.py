@@ -19,7 +19,7 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import LogDeviceError, Status
 from storage_node.log_store import keys
 from storage_node.log_store.extents.block_format import Changes
-from storage_node.log_store.extents.disk import DiskError
+from storage_node.log_store.extents.disk import DiskError, ReadMode
 from storage_node.log_store.extents.group import BlockGroup
 from storage_node.log_store.extents.held_extents import FAILED
 from storage_node.log_store.extents.reading import Images
@@ -39,6 +39,7 @@ class ExtentDisk(MemoryDisk):
     def __init__(self, fired: Counter[str] | None = None, *, total: int = 1 << 40) -> None:
         """As of `MemoryDisk`."""
         self.files = SimulatedDisk(fired, total=total)
+        self.files.forgets = True
         self.store: SimExtentStore | None = None
         """The last one that was opened on what is there now."""
         super().__init__(self.files.fired, total=total)
@@ -220,18 +221,18 @@ class _SimImages(Images):
     def note(self, extent: int, offset: int, image: bytes) -> None:
         """Nothing is kept in memory."""
 
-    def fetch(self, row: CopyRow) -> bytes | None:
+    def fetch(self, row: CopyRow, mode: ReadMode | None = None) -> bytes | None:
         """As of `Images`."""
         if self._disk.unreadable and (row.extent, row.offset) in self._disk.unreadable_places():
             self._disk.fired["read_error"] += 1
             return None
-        return super().fetch(row)
+        return super().fetch(row, mode)
 
-    def fetch_many(self, rows: Sequence[CopyRow]) -> list[bytes | None]:
+    def fetch_many(self, rows: Sequence[CopyRow], mode: ReadMode | None = None) -> list[bytes | None]:
         """As of `Images`."""
         if self._disk.unreadable:
-            return [self.fetch(row) for row in rows]
-        return super().fetch_many(rows)
+            return [self.fetch(row, mode) for row in rows]
+        return super().fetch_many(rows, mode)
 
 
 class SimExtentStore(ExtentLogStore):

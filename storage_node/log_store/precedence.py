@@ -204,6 +204,11 @@ class PrecedenceCollector:
         if self._copies:
             self._settle()
 
+    def end_before_open(self) -> None:
+        """The answer ends before the LSN whose copies were coming in, or being looked at: they cannot be had yet."""
+        self._copies = []
+        self.result.through = Lsn(self._lsn - 1)
+
     def drop_open(self) -> Lsn | None:
         """Forget the LSN whose copies were coming in, if any: the copy that counts cannot be read."""
         if not self._copies:

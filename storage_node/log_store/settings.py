@@ -236,6 +236,13 @@ class LogStoreSettings:
         lo=0,
         doc="How much is brought into the page cache ahead of a reader of cold data, no more than 2 MiB or 32 times what it asks for; 0 turns it off.",
     )
+    cold_readers_max: int = setting(
+        2,
+        unit="threads",
+        lo=0,
+        hi=64,
+        doc="Threads of a store in extents that bring into the page cache what reads need and it does not have. 0: such reads hold up the event loop.",
+    )
 
     def __post_init__(self) -> None:
         """Refuse what is no kind of store (ValueError)."""

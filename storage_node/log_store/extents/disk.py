@@ -24,6 +24,40 @@ class NoSpaceError(DiskError):
     """There is no room for it."""
 
 
+class ColdReadError(Exception):
+    """Memory does not have what is to be read, and who reads must not wait for the disk. Have it fetched, and ask again."""
+
+    def __init__(self, file: File, offset: int, length: int) -> None:
+        super().__init__(f"{file.name} at {offset}")
+        self.file = file
+        self.offset = offset
+        self.length = length
+
+
+class ReadMode:
+    """Whether the reads of a store's own thread may wait for the disk."""
+
+    __slots__ = ("nowait",)
+
+    def __init__(self) -> None:
+        self.nowait = False
+
+
+def read_file(file: File, offset: int, length: int, mode: ReadMode | None) -> bytes:
+    """Read a file; without a mode whoever reads may wait.
+
+    Raises:
+        ColdReadError: it would have to wait, and must not.
+        DiskError: it cannot be read.
+    """
+    if mode is None or not mode.nowait:
+        return file.read(offset, length)
+    data = file.read_cached(offset, length)
+    if data is None:
+        raise ColdReadError(file, offset, length)
+    return data
+
+
 class File(Protocol):
     """An open file. It is closed when nobody refers to it any more: numbers of descriptors are used again, and a sync in another thread must not
     come upon somebody else's file."""
@@ -40,6 +74,18 @@ class File(Protocol):
 
     def read(self, offset: int, length: int) -> bytes:
         """What is there; less where the file ends.
+
+        Raises:
+            DiskError: it cannot be read.
+        """
+        ...
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        """The same without waiting for the disk; None: memory does not have all of it. Of the thread that writes."""
+        ...
+
+    def fetch(self, offset: int, length: int) -> None:
+        """Bring what is there into memory. In any thread.
 
         Raises:
             DiskError: it cannot be read.

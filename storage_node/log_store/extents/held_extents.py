@@ -33,7 +33,7 @@ from storage_node.log_store.extents.chain import (
     extent_name,
     moved_name,
 )
-from storage_node.log_store.extents.disk import DiskError, StoreDisk
+from storage_node.log_store.extents.disk import DiskError, ReadMode, StoreDisk
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.reading import ExtentReader, Images
 from storage_node.log_store.extents.replay import ExtentSource, Replay, ReplayDamageError, ReplayedBlock, replay
@@ -162,9 +162,10 @@ class HeldExtents:
         if FAILED in disk.names():
             for name in disk.names():
                 disk.drop_cache(name)
-        self.long_lived = LongLived(disk)
+        self.mode = ReadMode()
+        self.long_lived = LongLived(disk, self.mode)
         self.reader = ExtentReader(
-            self.memory, self.deletes, self.long_lived, self.indexes, images, spans, self.suspects.append
+            self.memory, self.deletes, self.long_lived, self.indexes, images, spans, self.suspects.append, self.mode
         )
         self._open()
 
@@ -223,7 +224,7 @@ class HeldExtents:
         if name not in self._disk.names():
             return None
         try:
-            table = SortedTable(self._disk.open(name))
+            table = SortedTable(self._disk.open(name), self.mode)
         except (BadTableError, DiskError):
             hit("extents_index_damaged")
             return None

@@ -13,7 +13,7 @@ from typing import Final
 from logdevice_py.core.entry import lacks_body, whole_size
 from logdevice_py.core.ids import LogId
 from storage_node.log_store import keys
-from storage_node.log_store.extents.disk import StoreDisk
+from storage_node.log_store.extents.disk import ReadMode, StoreDisk
 from storage_node.log_store.extents.rows import CopyRow, Delete, MemoryRows, is_hidden, key_of, lsn_of, rank_of
 from storage_node.log_store.extents.sorted_table import SortedTable, write_table
 
@@ -37,13 +37,17 @@ class TableCheckpoint:
 class LongLived:
     """Calls of the thread that writes, but for `write`."""
 
-    def __init__(self, disk: StoreDisk) -> None:
+    def __init__(self, disk: StoreDisk, mode: ReadMode) -> None:
         """
+        Args:
+            mode: of reads of the store's own thread.
+
         Raises:
             BadTableError: the table is damaged.
             DiskError: it cannot be read.
         """
         self._disk = disk
+        self._mode = mode
         self._table: SortedTable | None = None
         self.applied = 0
         """The table holds what blocks up to this one changed."""
@@ -53,7 +57,7 @@ class LongLived:
             self._open()
 
     def _open(self) -> None:
-        self._table = SortedTable(self._disk.open(TABLE))
+        self._table = SortedTable(self._disk.open(TABLE), self._mode)
         self.applied = self._table.facts["applied"]
 
     @property

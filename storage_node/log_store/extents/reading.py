@@ -17,7 +17,7 @@ from logdevice_py.core.status import Status
 from storage_node.log_store import keys
 from storage_node.log_store.counting import bytes_of_sizes
 from storage_node.log_store.directory import Span
-from storage_node.log_store.extents.disk import DiskError, File
+from storage_node.log_store.extents.disk import ColdReadError, DiskError, File, ReadMode, read_file
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.rows import (
     CopyRow,
@@ -61,8 +61,12 @@ class Images:
         while self._bytes > _RECENT_BYTES:
             self._bytes -= len(self._recent.pop(self._order.popleft()))
 
-    def fetch(self, row: CopyRow) -> bytes | None:
-        """An image; None where it cannot be read. What does not match its checksum is for others to notice. In any thread."""
+    def fetch(self, row: CopyRow, mode: ReadMode | None = None) -> bytes | None:
+        """An image; None where it cannot be read. What does not match its checksum is for others to notice. In any thread.
+
+        Args:
+            mode: whether it may wait for the disk; None: it may. Otherwise ColdReadError is raised.
+        """
         found = self._recent.get((row.extent, row.offset))
         if found is not None:
             return found
@@ -70,11 +74,11 @@ class Images:
         if file is None:
             return None
         try:
-            return file.read(row.offset, row.length)
+            return read_file(file, row.offset, row.length, mode)
         except DiskError:
             return None
 
-    def fetch_many(self, rows: Sequence[CopyRow]) -> list[bytes | None]:
+    def fetch_many(self, rows: Sequence[CopyRow], mode: ReadMode | None = None) -> list[bytes | None]:
         """The same of several, of which neighbours are read at once."""
         found: list[bytes | None] = [self._recent.get((row.extent, row.offset)) for row in rows]
         wanted = [at for at, image in enumerate(found) if image is None]
@@ -91,23 +95,29 @@ class Images:
                 high = row.offset + row.length
                 end += 1
             if end - begin == 1:
-                found[wanted[begin]] = self.fetch(first)
+                found[wanted[begin]] = self.fetch(first, mode)
             else:
-                self._fetch_piece(rows, wanted[begin:end], found, low, high)
+                self._fetch_piece(rows, wanted[begin:end], found, low, high, mode)
             begin = end
         return found
 
     def _fetch_piece(
-        self, rows: Sequence[CopyRow], wanted: list[int], found: list[bytes | None], low: int, high: int
+        self,
+        rows: Sequence[CopyRow],
+        wanted: list[int],
+        found: list[bytes | None],
+        low: int,
+        high: int,
+        mode: ReadMode | None,
     ) -> None:
         file = self.files.get(rows[wanted[0]].extent)
         try:
-            data = b"" if file is None else file.read(low, high - low)
+            data = b"" if file is None else read_file(file, low, high - low, mode)
         except DiskError:
             data = b""
         if len(data) != high - low:
             for at in wanted:
-                found[at] = self.fetch(rows[at])
+                found[at] = self.fetch(rows[at], mode)
             return
         for at in wanted:
             begin = rows[at].offset - low
@@ -126,12 +136,14 @@ class ExtentReader:
         images: Images,
         spans: Callable[[LogId, Lsn, Lsn], list[Span]],
         suspect: Callable[[int], None],
+        mode: ReadMode,
     ) -> None:
         """
         Args:
             indexes: of closed extents.
             spans: where the entries of a log in a range may be, by ascending LSN.
             suspect: gets the extent whose index cannot be read.
+            mode: whether what is read may wait for the disk.
         """
         self._memory = memory
         self._deletes = deletes
@@ -140,6 +152,7 @@ class ExtentReader:
         self._images = images
         self._spans = spans
         self._suspect = suspect
+        self._mode = mode
 
     # ---- rows
 
@@ -228,7 +241,7 @@ class ExtentReader:
 
     def image_of(self, row: CopyRow) -> bytes | None:
         """What stands for the copy: its header, where the body is read apart, or its image; None where it cannot be read."""
-        return row.header if row.header is not None else self._images.fetch(row)
+        return row.header if row.header is not None else self._images.fetch(row, self._mode)
 
     def body_of(self, log: LogId, lsn: Lsn, rank: int) -> bytes | None:
         """The image of a copy of which the header is known."""
@@ -237,7 +250,7 @@ class ExtentReader:
             if row is None:
                 return None
             if row.extent:
-                return self._images.fetch(row)
+                return self._images.fetch(row, self._mode)
             for key, _ in self._long_lived.copies(log, *bounds_of(lsn, lsn)):
                 if rank_of(key) == rank:
                     return self._long_lived.body(log, key)
@@ -255,10 +268,16 @@ class ExtentReader:
         collector = PrecedenceCollector(request, partial(self.body_of, log), is_late)
         budget = min(request.bytes_max, _FETCH_BYTES)
         most = min(request.entries_max + 1, _FETCH_ROWS)
-        for partition, first, last in self._spans(log, request.first, request.last):
-            if not self._read_span(collector, (partition, first, last), log, budget, most):
-                return collector.result
-        collector.finish()
+        try:
+            for partition, first, last in self._spans(log, request.first, request.last):
+                if not self._read_span(collector, (partition, first, last), log, budget, most):
+                    return collector.result
+            collector.finish()
+        except ColdReadError:
+            # what was found is an answer
+            if not collector.result.entries:
+                raise
+            collector.end_before_open()
         return collector.result
 
     def _read_span(self, collector: PrecedenceCollector, span: Span, log: LogId, budget: int, most: int) -> bool:
@@ -277,7 +296,7 @@ class ExtentReader:
                         break
             except (BadTableError, DiskError):
                 broken = True
-            images = iter(self._images.fetch_many([row for _, row in piece if row.header is None]))
+            images = iter(self._images.fetch_many([row for _, row in piece if row.header is None], self._mode))
             for key, row in piece:
                 lsn = lsn_of(key)
                 image = row.header if row.header is not None else next(images)

@@ -14,6 +14,10 @@ from storage_node.log_store.extents.disk import DiskError, NoSpaceError
 
 _PARTS_MAX: Final = 1_000
 """The operating system refuses more than 1,024."""
+_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+_SCRATCH: Final = bytearray(512 << 10)
+"""What `read_cached` reads into: one thread does."""
+_FETCH_BYTES: Final = 256 << 10
 LOCK: Final = "LOCK"
 HELD: Final = "lock held by another process"
 
@@ -67,6 +71,33 @@ class RealFile:
                 pieces.append(more)
                 had += len(more)
             return b"".join(pieces)
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        """As of `File`."""
+        if _NOWAIT is None:
+            return self.read(offset, length)
+        into = memoryview(_SCRATCH if length <= len(_SCRATCH) else bytearray(length))[:length]
+        try:
+            count = os.preadv(self._descriptor, [into], offset, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            # the file system does not know how, or it cannot be read: that is told here
+            return self.read(offset, length)
+        if count < length and offset + count < self.size():
+            return None
+        return bytes(into[:count])
+
+    def fetch(self, offset: int, length: int) -> None:
+        """As of `File`."""
+        into = memoryview(bytearray(min(length, _FETCH_BYTES)))
+        with _errors():
+            end = offset + length
+            while offset < end:
+                count = os.preadv(self._descriptor, [into[: end - offset]], offset)
+                if not count:
+                    return
+                offset += count
 
     def mark(self) -> int:
         """As of `File`."""

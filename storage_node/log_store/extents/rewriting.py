@@ -375,7 +375,7 @@ class ExtentRewriter:
         self._disk.rename(NEW + name, name)
         step.file.name = name
         write_table(self._disk, index_name(step.number), facts, step.builder.pieces)
-        return IndexTable(SortedTable(self._disk.open(index_name(step.number))))
+        return IndexTable(SortedTable(self._disk.open(index_name(step.number)), self._extents.mode))
 
     def _piece_done(self, cost: int) -> None:
         self._budget -= cost

@@ -17,6 +17,12 @@ from storage_node.log_store.extents.disk import SECTOR, DiskError, NoSpaceError
 Survives = Callable[[], bool]
 """Whether the next thing that is not durable outlives a power cut."""
 _ZEROS: Final = bytes(SECTOR)
+PIECE: Final = 16 << 10
+"""What memory has of a file, it has in pieces of so many bytes."""
+
+
+def _pieces(offset: int, length: int) -> range:
+    return range(offset // PIECE, -(-(offset + length) // PIECE))
 
 
 class _Inode:
@@ -30,6 +36,8 @@ class _Inode:
         self.writes = 0
         self.unreadable: set[int] = set()
         """Sectors."""
+        self.warm: set[int] = set()
+        """Pieces of `PIECE` bytes that memory has."""
 
     def write(self, data: bytes, offset: int) -> None:
         self.writes += 1
@@ -40,6 +48,7 @@ class _Inode:
             self.pending.setdefault(sector, []).append((self.writes, before))
             self.unreadable.discard(sector)
         self.data[offset : offset + len(data)] = data
+        self.warm.update(_pieces(offset, len(data)))
 
     def sync(self, mark: int) -> None:
         self.durable_size = len(self.data)
@@ -64,6 +73,7 @@ class _Inode:
         if len(self.data) > self.durable_size and not survives():
             del self.data[self.durable_size :]
         self.pending.clear()
+        self.warm.clear()
         self.durable_size = len(self.data)
         return lost
 
@@ -93,6 +103,19 @@ class SimulatedFile:
                     self._disk.fired["read_error"] += 1
                     raise DiskError("a sector cannot be read")
         return bytes(inode.data[offset : offset + length])
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        """As of `File`."""
+        end = min(offset + length, len(self._inode.data))
+        if self._disk.forgets and not self._inode.warm.issuperset(_pieces(offset, end - offset)):
+            return None
+        return self.read(offset, length)
+
+    def fetch(self, offset: int, length: int) -> None:
+        """As of `File`."""
+        self.read(offset, length)
+        self._disk.fetches += 1
+        self._inode.warm.update(_pieces(offset, length))
 
     def mark(self) -> int:
         """As of `File`."""
@@ -147,6 +170,10 @@ class SimulatedDisk:
         self.lying = False
         self.lied = False
         """A sync made nothing durable, since the last power cut."""
+        self.forgets = False
+        """Memory has only what was written or fetched since the last power cut; else all of it."""
+        self.fetches = 0
+        """How often something was brought into memory."""
         self.steps = 0
         """Calls that change something."""
         self.dies_at: int | None = None
@@ -205,6 +232,7 @@ class SimulatedDisk:
 
     def drop_cache(self, name: str) -> None:
         """As of `StoreDisk`."""
+        self._files[name].warm.clear()
 
     def space(self) -> tuple[int, int]:
         """As of `StoreDisk`."""

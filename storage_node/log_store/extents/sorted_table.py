@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgpack
 from google_crc32c import value as crc32c
 
-from storage_node.log_store.extents.disk import File, StoreDisk
+from storage_node.log_store.extents.disk import File, ReadMode, StoreDisk, read_file
 
 CHUNK_BYTES: Final = 16 << 10
 _MAGIC: Final = b"LDTABLE1"
@@ -97,15 +97,19 @@ class _Writer:
 class SortedTable:
     """A table that is read. Chunks that were read last are kept in memory."""
 
-    __slots__ = ("_chunks", "_file", "_first_keys", "_places", "facts", "size")
+    __slots__ = ("_chunks", "_file", "_first_keys", "_mode", "_places", "facts", "size")
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, mode: ReadMode | None = None) -> None:
         """
+        Args:
+            mode: whether rows may wait for the disk; None: they may.
+
         Raises:
             BadTableError: it is not whole.
             DiskError: it cannot be read.
         """
         self._file = file
+        self._mode = mode
         self.size = file.size()
         tail = file.read(max(0, self.size - _TAIL_SIZE), _TAIL_SIZE)
         if len(tail) < _TAIL_SIZE or tail[-len(_MAGIC) :] != _MAGIC:
@@ -127,7 +131,7 @@ class SortedTable:
         found = chunks.get(at)
         if found is None:
             offset, length, crc = self._places[at]
-            packed = self._file.read(offset, length)
+            packed = read_file(self._file, offset, length, self._mode)
             if len(packed) != length or crc32c(packed) != crc:
                 raise BadTableError(f"{self._file.name} does not match its checksum at byte {offset}")
             flat = msgpack.unpackb(packed)

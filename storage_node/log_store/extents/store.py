@@ -405,27 +405,36 @@ class ExtentLogStore:
 
     # ---- reading
 
-    def read(self, request: ReadShard, is_late: Callable[[], bool] | None = None) -> ReadResult:
+    def read(
+        self, request: ReadShard, is_late: Callable[[], bool] | None = None, *, nowait: bool = False
+    ) -> ReadResult:
         """Execute a `ReadShard`.
 
         Args:
             is_late: asked now and then; whether the answer shall end with what it has, one entry at least.
+            nowait: it must not wait for the disk.
+
+        Raises:
+            ColdReadError: it would have to, before there is anything to answer.
         """
+        return self._read(request, partial(self._reader.read, request, is_late), nowait)
+
+    def _read(self, request: ReadShard | ReadLast, execute: Callable[[], ReadResult], nowait: bool) -> ReadResult:
         if self._failed:
             return ReadResult(Status.FAILED, request.last)
-        result = self._reader.read(request, is_late)
-        if self._extents.suspects and self._extents.make_indexes_anew():
-            result = self._reader.read(request, is_late)
+        mode = self._extents.mode
+        mode.nowait = nowait
+        try:
+            result = execute()
+            if self._extents.suspects and self._extents.make_indexes_anew():
+                result = execute()
+        finally:
+            mode.nowait = False
         return result
 
-    def read_last(self, request: ReadLast) -> ReadResult:
-        """Execute a `ReadLast`."""
-        if self._failed:
-            return ReadResult(Status.FAILED, request.last)
-        result = self._reader.read_last(request)
-        if self._extents.suspects and self._extents.make_indexes_anew():
-            result = self._reader.read_last(request)
-        return result
+    def read_last(self, request: ReadLast, *, nowait: bool = False) -> ReadResult:
+        """Execute a `ReadLast`; `nowait` as of `read`."""
+        return self._read(request, partial(self._reader.read_last, request), nowait)
 
     def read_directory(self, request: ReadDirectory) -> DirectoryResult:
         """Execute a `ReadDirectory`."""

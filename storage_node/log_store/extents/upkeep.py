@@ -199,7 +199,7 @@ class ExtentUpkeep:
                 end=end,
             )
             write_table(self._disk, index_name(number), facts, packed)
-            table = SortedTable(self._disk.open(index_name(number)))
+            table = SortedTable(self._disk.open(index_name(number)), self._extents.mode)
             return partial(self._indexed, number, held, IndexTable(table))
 
         return work
