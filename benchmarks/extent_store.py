@@ -66,15 +66,15 @@ def _made() -> list[tuple[int, int, CopyRow]]:
 def _measure_tables(directory: Path) -> dict[str, float]:
     made, disk = _made(), RealDisk(str(directory / "tables"))
     began = time.process_time()
-    memory, rows = MemoryRows(), {}
+    memory, rows = MemoryRows(), []
     for log, lsn, row in made:
         key = key_of(lsn, 1)
         memory.put(log, key, row)
-        rows[log, key] = row
+        rows.append((log, key, row))
     noted = time.process_time()
-    facts, packed = encode_index(rows.items(), [], extent=5, salt=1, first=1, last=2, end=3)
+    facts, packed = encode_index(rows, [], extent=5, salt=1, first=1, last=2, end=3)
     write_table(disk, "index", facts, packed)
-    for log in {log for log, _ in rows}:
+    for log in {log for log, _, _ in rows}:
         memory.forget_through(log, ROWS)
     written = time.process_time()
     index = IndexTable(SortedTable(disk.open("index")))
@@ -191,7 +191,7 @@ def _write(kind: str, directory: str, size: int, per: int, seconds: float, queue
             assert pending.result() is Status.OK
         pending = syncing.submit(store.sync)
         latencies.append(time.perf_counter() - turn)
-        if kind == "extents" and (chore is None or chore.done()):
+        if kind == "extents" and store.has_chores and (chore is None or chore.done()):
             work = store.next_chore()
             chore = None if work is None else chores.submit(work)
     pending.result()

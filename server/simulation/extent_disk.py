@@ -218,7 +218,7 @@ class _SimImages(Images):
         super().__init__()
         self._disk = disk
 
-    def note(self, extent: int, offset: int, image: bytes) -> None:
+    def note(self, block: int, extent: int, bodies_at: int, images: Sequence[bytes]) -> None:
         """Nothing is kept in memory."""
 
     def fetch(self, row: CopyRow, mode: ReadMode | None = None) -> bytes | None:

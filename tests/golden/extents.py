@@ -93,7 +93,7 @@ def extent_cases() -> Iterator[GoldenCase]:
     row = CopyRow(42, 1_000_000, 9, 4608, 5, None)
     large = CopyRow(42, 1_000_000, 9, 4613, 9, b"head")
     facts, rows = encode_index(
-        [((7, key_of(LSN, 1)), row), ((7, key_of(LSN + 1, RANK)), large)],
+        [(7, key_of(LSN, 1), row), (7, key_of(LSN + 1, RANK), large)],
         [(7, 0, LSN - 2, 42, 1_000_000)],
         extent=9,
         salt=SALT,

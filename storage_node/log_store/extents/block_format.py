@@ -27,7 +27,7 @@ The control part is a msgpack array that is only ever extended at the end:
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -162,18 +162,26 @@ def seed_of(salt: int) -> int:
 
 
 def encode_block(
-    changes: Changes, images: Sequence[bytes], *, run: int, number: int, synced: int, seed: int
+    changes: Changes,
+    images: Sequence[bytes],
+    *,
+    run: int,
+    number: int,
+    synced: int,
+    seed: int,
+    pack: Callable[[Any], bytes] = msgpack.packb,
 ) -> tuple[list[bytes], int, int]:
     """A block.
 
     Args:
         images: of `changes.copies`.
         seed: of the extent.
+        pack: makes msgpack, for who has a packer of its own.
 
     Returns:
         the parts to write one behind the other, their bytes, and where the bodies begin.
     """
-    control: bytes = msgpack.packb((changes.copies, changes.points, changes.deletes, changes.rows))
+    control = pack((changes.copies, changes.points, changes.deletes, changes.rows))
     bodies = _joined(images)
     crc, length = seed, 0
     for part in bodies:
@@ -190,6 +198,8 @@ def encode_block(
 
 def _joined(images: Sequence[bytes]) -> list[bytes]:
     """The same bytes in fewer parts."""
+    if not images or len(max(images, key=len)) < _BODY_APART:
+        return [b"".join(images)]
     parts: list[bytes] = []
     small: list[bytes] = []
     for image in images:

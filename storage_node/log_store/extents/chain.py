@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgpack
+
 from logdevice_py.core.marks import hit
 from storage_node.log_store.extents.block_format import DATA_START, Changes, ExtentHeader, encode_block, seed_of
 from storage_node.log_store.extents.disk import DiskError, File, NoSpaceError, StoreDisk
@@ -87,6 +89,7 @@ class Chain:
         self._extent_bytes = extent_bytes
         self._rows_max = rows_max
         self._new_salt = new_salt
+        self._pack = msgpack.Packer().pack
         self._head: ChainExtent | None = None
         self._seed = 0
         self._rows = 0
@@ -226,14 +229,14 @@ class Chain:
         number, head = self.last + 1, self._head
         assert head is not None, "append before begin_run"
         parts, size, bodies_at = encode_block(
-            changes, images, run=self.run, number=number, synced=self.synced, seed=self._seed
+            changes, images, run=self.run, number=number, synced=self.synced, seed=self._seed, pack=self._pack
         )
         closed = None
         if head.end + size > head.size or self._rows >= self._rows_max:
             closed = head
             head = self._next(size)
             parts, size, bodies_at = encode_block(
-                changes, images, run=self.run, number=number, synced=self.synced, seed=self._seed
+                changes, images, run=self.run, number=number, synced=self.synced, seed=self._seed, pack=self._pack
             )
         at = head.end
         head.file.write(parts, at)

@@ -10,7 +10,7 @@ from storage_node.log_store.directory import Directory
 from storage_node.log_store.extents.block_format import Changes
 from storage_node.log_store.extents.disk import DiskError
 from storage_node.log_store.extents.reading import ExtentReader
-from storage_node.log_store.extents.rows import CopyRow, bounds_of, key_of, lsn_of, rank_of
+from storage_node.log_store.extents.rows import RANK_BITS, CopyRow, bounds_of, key_of, lsn_of, rank_of
 from storage_node.log_store.extents.sorted_table import BadTableError
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
 from storage_node.log_store.metadata_rows import metadata_rows
@@ -32,20 +32,17 @@ class BlockGroup:
         self._partitions = partitions
         self._reader = reader
         self._apart_bytes_min = apart_bytes_min
-        self._copies: dict[tuple[int, int], tuple[int, bytes]] = {}
-        """(log, key) -> (partition, image)"""
+        self._copies: dict[tuple[int, int], tuple[tuple[int, int, int, int, int, bytes | None], bytes]] = {}
+        """(log, key) -> (as in `Changes.copies`, image)"""
         self._points: dict[tuple[int, int], CopyRow] = {}
         self._deletes: list[tuple[int, int, int, int]] = []
         self._rows: dict[bytes, bytes | None] = {}
 
     def changes(self) -> tuple[Changes, list[bytes]]:
         """What the block changes, and the images of its copies."""
-        made, images = Changes(deletes=self._deletes, rows=list(self._rows.items())), []
-        apart = self._apart_bytes_min
-        for (log, key), (partition, image) in self._copies.items():
-            header = header_apart(image) if len(image) >= apart else None
-            made.copies.append((log, lsn_of(key), rank_of(key), partition, len(image), header))
-            images.append(image)
+        made = Changes(deletes=self._deletes, rows=list(self._rows.items()))
+        made.copies = [copy for copy, _ in self._copies.values()]
+        images = [image for _, image in self._copies.values()]
         for (log, key), row in self._points.items():
             made.points.append(
                 (log, lsn_of(key), rank_of(key), row.partition, row.length, row.header, row.extent, row.offset)
@@ -64,20 +61,36 @@ class BlockGroup:
         for log, lsn in batch.consolidations:
             if not batch.takes_away(log, lsn):
                 self._consolidate(log, lsn)
-        note, copies, points = self._directory.note, self._copies, self._points
-        for log, lsn, by_recovery, wave, image in batch.entries:
-            size = len(image) + PER_ENTRY_BYTES
-            partition = note(log, lsn, size)
-            at = log, key_of(lsn, by_recovery << 32 | wave)
-            copies[at] = partition, image
-            if points:
-                points.pop(at, None)
-            if partition != keys.UNPARTITIONED:
-                self._partitions.note(partition, keys.timestamp_of(image), size)
+        if batch.entries:
+            self._fill_entries(batch)
         for log, lsn, by_recovery, wave, header in batch.headers:
             if not batch.takes_away(log, lsn):
                 self._put_header(log, lsn, by_recovery << 32 | wave, header)
         self._rows.update(metadata_rows(batch))
+
+    def _fill_entries(self, batch: WriteBatch) -> None:
+        note, copies, points, stamp = self._directory.note, self._copies, self._points, keys.TIMESTAMP
+        latest, apart = self._partitions.latest, self._apart_bytes_min
+        number, total = latest.number, 0
+        for log, lsn, by_recovery, wave, image in batch.entries:
+            length = len(image)
+            partition = note(log, lsn, length + PER_ENTRY_BYTES)
+            rank = by_recovery << 32 | wave
+            at = log, lsn << RANK_BITS | rank
+            header = header_apart(image) if length >= apart else None
+            copies[at] = (log, lsn, rank, partition, length, header), image
+            if points:
+                points.pop(at, None)
+            if partition == number and latest.least <= image[stamp] <= latest.greatest:
+                total += length + PER_ENTRY_BYTES
+            elif partition != keys.UNPARTITIONED:
+                self._partitions.note(partition, keys.timestamp_of(image), length + PER_ENTRY_BYTES)
+        latest.size += total
+
+    def _put_copy(self, at: tuple[int, int], partition: int, image: bytes) -> None:
+        log, key = at
+        header = header_apart(image) if len(image) >= self._apart_bytes_min else None
+        self._copies[at] = (log, lsn_of(key), rank_of(key), partition, len(image), header), image
 
     def delete(self, log: int, first: int, last: int, partition: int) -> None:
         """Delete what lies in a range of one partition."""
@@ -108,9 +121,9 @@ class BlockGroup:
             # the body is in the table of what lives long
             body = self._reader.body_of(log, lsn, rank)
             if body is not None:
-                self._copies[at] = before.partition, row + body[len(body) - (before.length - len(row)) :]
+                self._put_copy(at, before.partition, row + body[len(body) - (before.length - len(row)) :])
         else:
-            self._copies[at] = before.partition, row
+            self._put_copy(at, before.partition, row)
 
     def _consolidate(self, log: LogId, lsn: Lsn) -> None:
         for partition, _, _ in self._directory.overlapping(log, lsn, lsn):
@@ -134,4 +147,4 @@ class BlockGroup:
                 # the image stays where it is
                 self._points[log, key] = top
             else:
-                self._copies[log, key] = partition, found
+                self._put_copy((log, key), partition, found)

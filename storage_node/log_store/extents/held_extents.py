@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,7 @@ from storage_node.log_store.extents.disk import DiskError, ReadMode, StoreDisk
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.reading import ExtentReader, Images
 from storage_node.log_store.extents.replay import ExtentSource, Replay, ReplayDamageError, ReplayedBlock, replay
-from storage_node.log_store.extents.rows import CopyRow, Deletes, IndexTable, MemoryRows, key_of
+from storage_node.log_store.extents.rows import Deletes, IndexTable, KeyedRow, MemoryRows, key_of, rows_of
 from storage_node.log_store.extents.sorted_table import BadTableError, SortedTable
 from storage_node.log_store.view import ExtentFacts
 
@@ -106,8 +106,8 @@ class HeldExtent:
     """An extent that has blocks, or a file of copies that were taken out of such."""
 
     extent: ChainExtent
-    rows: dict[tuple[int, int], CopyRow]
-    """As its blocks wrote them, until it has an index."""
+    blocks: list[tuple[int, int, Changes]]
+    """(number, where the bodies begin, what is said of copies) of each, until it has an index."""
     deletes: list[tuple[int, int, int, int, int]]
     partitions: set[int]
     """That refer to it; `UNPARTITIONED` as long as the table of what lives long lacks what it holds."""
@@ -118,6 +118,8 @@ class HeldExtent:
     """The partition whose copies were taken to here out of extents; 0: it is an extent of the chain."""
     points: set[tuple[int, int]] = field(default_factory=set)
     """(partition, extent): rows here on images of another extent."""
+    void: set[int] = field(default_factory=set)
+    """Partitions of which its blocks say what does not count any more, and an index leaves out."""
     points_known: bool = True
     """Whether all of these are known: of an index that an earlier version wrote they are not."""
 
@@ -232,7 +234,7 @@ class HeldExtents:
 
     def _hold(self, extent: ChainExtent) -> None:
         index = self.indexes.get(extent.number)
-        held = self.held[extent.number] = HeldExtent(extent, {}, [], set())
+        held = self.held[extent.number] = HeldExtent(extent, [], [], set())
         self.images.files[extent.number] = extent.file
         if index is not None:
             facts = index.table.facts
@@ -343,8 +345,8 @@ class HeldExtents:
         index = self.indexes.get(held.extent.number)
         if index is not None:
             index.partitions.discard(partition)
-        if held.rows:
-            held.rows = {at: row for at, row in held.rows.items() if row.partition != partition}
+        if held.blocks:
+            held.void.add(partition)
         held.deletes = [each for each in held.deletes if each[4] != partition]
 
     def _blocks_of(self, held: HeldExtent) -> list[ReplayedBlock]:
@@ -377,12 +379,9 @@ class HeldExtents:
         extent = written.extent
         held = self.held.get(extent.number)
         if held is None:
-            held = self.held[extent.number] = HeldExtent(extent, {}, [], {keys.UNPARTITIONED})
+            held = self.held[extent.number] = HeldExtent(extent, [], [], {keys.UNPARTITIONED})
             self.images.files[extent.number] = extent.file
-        at, note = written.bodies_at, self.images.note
-        for image in images:
-            note(extent.number, at, image)
-            at += len(image)
+        self.images.note(written.number, extent.number, written.bodies_at, images)
         self.since_checkpoint += written.size
         self.apply(held, written.number, written.bodies_at, changes)
 
@@ -397,7 +396,7 @@ class HeldExtents:
         only: int | None = None,
     ) -> None:
         """Take in what a block changed: of one partition `only`, or all but of one."""
-        extent, memory, rows = held.extent.number, self.memory, held.rows
+        memory = self.memory
         for log, first, last, partition in changes.deletes:
             if partition == skip or (only is not None and partition != only):
                 continue
@@ -407,28 +406,27 @@ class HeldExtents:
                 held.deletes.append((log, first, last, block, partition))
                 held.partitions.add(partition)
                 self.trimmed.add(partition)
-        at = bodies_at
-        for log, lsn, rank, partition, length, header in changes.copies:
-            if partition != skip and (only is None or partition == only):
-                key = key_of(lsn, rank)
-                row = CopyRow(block, partition, extent, at, length, header)
-                memory.put(log, key, row)
-                if partition != keys.UNPARTITIONED:
-                    rows[log, key] = row
-                    held.partitions.add(partition)
-            at += length
-        for log, lsn, rank, partition, length, header, elsewhere, offset in changes.points:
-            if partition != skip and (only is None or partition == only):
-                key = key_of(lsn, rank)
-                row = CopyRow(block, partition, elsewhere, offset, length, header)
-                memory.put(log, key, row)
-                if partition != keys.UNPARTITIONED:
-                    rows[log, key] = row
-                    held.partitions.add(partition)
-                    if elsewhere != extent:
-                        held.points.add((partition, elsewhere))
+        extent = held.extent.number
+        memory.put_block(block, extent, bodies_at, changes, skip=skip, only=only)
+        if only is None and (changes.copies or changes.points):
+            held.blocks.append((block, bodies_at, Changes(changes.copies, changes.points)))
+            partitions = {each[3] for each in changes.copies}
+            for _, _, _, partition, _, _, elsewhere, _ in changes.points:
+                partitions.add(partition)
+                if partition != keys.UNPARTITIONED and elsewhere != extent:
+                    held.points.add((partition, elsewhere))
+            partitions.discard(keys.UNPARTITIONED)
+            held.partitions |= partitions
         if changes.rows and block > self.long_lived.applied:
             self.long_lived.change(changes.rows)
+
+    def rows_of(self, held: HeldExtent) -> Iterator[KeyedRow]:
+        """The rows that an index of an extent without one has. In any thread."""
+        left_out = {keys.UNPARTITIONED, *held.void}
+        for block, bodies_at, changes in list(held.blocks):
+            for each in rows_of(changes, block, held.extent.number, bodies_at):
+                if each[2].partition not in left_out:
+                    yield each
 
     def forget_partitions(self, dropped: set[int]) -> None:
         """Nothing of these partitions is needed any more."""
@@ -457,7 +455,11 @@ class HeldExtents:
             extent, index = held.extent, self.indexes.get(number)
             state = "indexed" if held.indexed else "head" if extent is head else "closed"
             state = "moved" if held.moved else state
-            copies = index.table.facts.get("copies", 0) if index is not None else len(held.rows)
+            copies = (
+                index.table.facts.get("copies", 0)
+                if index is not None
+                else sum(len(changes.copies) + len(changes.points) for _, _, changes in held.blocks)
+            )
             found.append(
                 ExtentFacts(
                     number,
@@ -508,7 +510,7 @@ class HeldExtents:
                 continue
             hit("extents_index_made_anew")
             del self.indexes[number]
-            held.indexed, held.rows, held.deletes = False, {}, []
+            held.indexed, held.blocks, held.deletes = False, [], []
             for block in blocks:
                 if block.head.number <= extent.last:
                     self._put_back(held, block.head.number, block.offset + block.head.bodies_at, block.changes)
@@ -517,23 +519,13 @@ class HeldExtents:
 
     def _put_back(self, held: HeldExtent, block: int, bodies_at: int, changes: Changes) -> None:
         """Rows of a block whose deletes are known, and which later blocks may have changed."""
-        number = held.extent.number
         for log, first, last, partition in changes.deletes:
             if partition != keys.UNPARTITIONED:
                 held.deletes.append((log, first, last, block, partition))
-        at = bodies_at
-        made: list[tuple[int, int, CopyRow]] = []
-        for log, lsn, rank, partition, length, header in changes.copies:
-            made.append((log, key_of(lsn, rank), CopyRow(block, partition, number, at, length, header)))
-            at += length
-        for log, lsn, rank, partition, length, header, elsewhere, offset in changes.points:
-            made.append((log, key_of(lsn, rank), CopyRow(block, partition, elsewhere, offset, length, header)))
-        for log, key, row in made:
-            if row.partition == keys.UNPARTITIONED:
-                continue
-            # that they do not count any more may not be durable yet: the index has all of them
-            held.rows[log, key] = row
-            if self.is_void(held, row.partition):
+        # what does not count any more, too: that this is so may not be durable yet
+        held.blocks.append((block, bodies_at, changes))
+        for log, key, row in rows_of(changes, block, held.extent.number, bodies_at):
+            if row.partition == keys.UNPARTITIONED or self.is_void(held, row.partition):
                 continue
             newer = next((each for _, each in self.memory.rows(log, key, key + 1)), None)
             if newer is None or newer.block < block:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -42,24 +41,55 @@ _RECENT_BYTES: Final = 16 << 20
 _SourceRows = Callable[[], Iterator[tuple[int, CopyRow]]]
 
 
+class _RecentBlock:
+    """The images of a block that was written a moment ago."""
+
+    __slots__ = ("_by_offset", "bodies_at", "extent", "images", "size")
+
+    def __init__(self, extent: int, bodies_at: int, images: Sequence[bytes], size: int) -> None:
+        self.extent = extent
+        self.bodies_at = bodies_at
+        self.images = images
+        self.size = size
+        self._by_offset: dict[int, bytes] | None = None
+
+    def find(self, row: CopyRow) -> bytes | None:
+        """The image of a row; None: it lies elsewhere."""
+        if row.extent != self.extent:
+            return None
+        found = self._by_offset
+        if found is None:
+            found, at = {}, self.bodies_at
+            for image in self.images:
+                found[at] = image
+                at += len(image)
+            self._by_offset = found
+        return found.get(row.offset)
+
+
 class Images:
     """Fetches images from extents. Those written last are still in memory."""
 
     def __init__(self) -> None:
         self.files: dict[int, File] = {}
         """Of all extents."""
-        self._recent: dict[tuple[int, int], bytes] = {}
-        self._order: deque[tuple[int, int]] = deque()
+        self._recent: dict[int, _RecentBlock] = {}
+        """By number, in the order in which they were written."""
         self._bytes = 0
 
-    def note(self, extent: int, offset: int, image: bytes) -> None:
-        """An image was written."""
-        place = extent, offset
-        self._recent[place] = image
-        self._order.append(place)
-        self._bytes += len(image)
+    def note(self, block: int, extent: int, bodies_at: int, images: Sequence[bytes]) -> None:
+        """The images of a block were written, one behind the other."""
+        if not images:
+            return
+        recent, size = self._recent, sum(map(len, images))
+        recent[block] = _RecentBlock(extent, bodies_at, images, size)
+        self._bytes += size
         while self._bytes > _RECENT_BYTES:
-            self._bytes -= len(self._recent.pop(self._order.popleft()))
+            self._bytes -= recent.pop(next(iter(recent))).size
+
+    def _find(self, row: CopyRow) -> bytes | None:
+        block = self._recent.get(row.block)
+        return None if block is None else block.find(row)
 
     def fetch(self, row: CopyRow, mode: ReadMode | None = None) -> bytes | None:
         """An image; None where it cannot be read. What does not match its checksum is for others to notice. In any thread.
@@ -67,7 +97,7 @@ class Images:
         Args:
             mode: whether it may wait for the disk; None: it may. Otherwise ColdReadError is raised.
         """
-        found = self._recent.get((row.extent, row.offset))
+        found = self._find(row)
         if found is not None:
             return found
         file = self.files.get(row.extent)
@@ -80,7 +110,7 @@ class Images:
 
     def fetch_many(self, rows: Sequence[CopyRow], mode: ReadMode | None = None) -> list[bytes | None]:
         """The same of several, of which neighbours are read at once."""
-        found: list[bytes | None] = [self._recent.get((row.extent, row.offset)) for row in rows]
+        found: list[bytes | None] = [self._find(row) for row in rows]
         wanted = [at for at, image in enumerate(found) if image is None]
         begin = 0
         while begin < len(wanted):

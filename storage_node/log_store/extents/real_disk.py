@@ -27,9 +27,11 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(str(error)) from None
-        raise DiskError(str(error)) from None
+        raise _error_of(error) from None
+
+
+def _error_of(error: OSError) -> DiskError:
+    return NoSpaceError(str(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else DiskError(str(error))
 
 
 class RealFile:
@@ -44,12 +46,15 @@ class RealFile:
 
     def write(self, parts: Sequence[bytes], offset: int) -> None:
         """As of `File`."""
-        with _errors():
-            if len(parts) > _PARTS_MAX:
-                parts = [b"".join(parts)]
-            size = sum(map(len, parts))
+        if len(parts) > _PARTS_MAX:
+            parts = [b"".join(parts)]
+        size = sum(map(len, parts))
+        try:
             written = os.pwritev(self._descriptor, parts, offset)
-            if written < size:
+        except OSError as error:
+            raise _error_of(error) from None
+        if written < size:
+            with _errors():
                 rest = memoryview(b"".join(parts))
                 while written < size:
                     more = os.pwrite(self._descriptor, rest[written:], offset + written)
@@ -59,10 +64,13 @@ class RealFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """As of `File`."""
-        with _errors():
+        try:
             data = os.pread(self._descriptor, length, offset)
-            if len(data) == length or not data:
-                return data
+        except OSError as error:
+            raise _error_of(error) from None
+        if len(data) == length or not data:
+            return data
+        with _errors():
             pieces, had = [data], len(data)
             while had < length:
                 more = os.pread(self._descriptor, length - had, offset + had)

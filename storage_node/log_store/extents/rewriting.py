@@ -42,6 +42,7 @@ from storage_node.log_store.extents.rows import (
     Delete,
     IndexBuilder,
     IndexTable,
+    KeyedRow,
     is_hidden,
     lsn_of,
     rank_of,
@@ -62,8 +63,6 @@ _LOOKS_EVERY: Final = 30
 _DEAD_SHARE: Final = 16
 """Less than this part of an extent is not worth the trouble."""
 Work = Callable[[], Callable[[], None]]
-_KeyedRow = tuple[int, int, CopyRow]
-"""(log, key, row)"""
 
 
 class _NotReadError(Exception):
@@ -88,7 +87,7 @@ class RewriteStep:
     after: int
     """What blocks up to this one deleted was heeded before."""
     carried: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    rows: Iterator[_KeyedRow] | None = None
+    rows: Iterator[KeyedRow] | None = None
     file: File | None = None
     salt: int = 0
     run: int = 0
@@ -306,12 +305,12 @@ class ExtentRewriter:
         step.file.write([header.encode()], 0)
 
     @staticmethod
-    def _rows(step: RewriteStep, tables: list[tuple[int, IndexTable]]) -> Iterator[_KeyedRow]:
+    def _rows(step: RewriteStep, tables: list[tuple[int, IndexTable]]) -> Iterator[KeyedRow]:
         """The copies that count, by log and key."""
         before = (-1, -1)
         deletes: list[Delete] = []
         sources = [
-            ((log, key, -row.block, number, row) for (log, key), row in table.all_rows()) for number, table in tables
+            ((log, key, -row.block, number, row) for log, key, row in table.all_rows()) for number, table in tables
         ]
         try:
             for log, key, _, _, row in heapq.merge(*sources):
@@ -329,7 +328,7 @@ class ExtentRewriter:
         """Write some copies; returns what they cost, 0 when there are no more."""
         assert step.rows is not None
         assert step.file is not None
-        taken: list[_KeyedRow] = []
+        taken: list[KeyedRow] = []
         size = 0
         for each in step.rows:
             taken.append(each)
@@ -415,7 +414,7 @@ class ExtentRewriter:
             extent = ChainExtent(
                 step.number, step.file, step.salt, step.offset, step.through, step.through, step.offset
             )
-            held = HeldExtent(extent, {}, [*step.carried], {partition}, indexed=True, moved=partition)
+            held = HeldExtent(extent, [], [*step.carried], {partition}, indexed=True, moved=partition)
             extents.take_moved(partition, known, held, index)
         self._step = None
         assert self._pass is not None

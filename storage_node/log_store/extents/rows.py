@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from logdevice_py.core.lsn import Lsn
+from storage_node.log_store.extents.block_format import Changes
 from storage_node.log_store.extents.sorted_table import SortedTable
 
 RANK_BITS: Final = 33
@@ -39,6 +40,26 @@ class CopyRow(NamedTuple):
     """Where header and body are read apart."""
 
 
+KeyedRow = tuple[int, int, CopyRow]
+"""(log, key, row)"""
+
+
+def rows_of(changes: Changes, block: int, extent: int, bodies_at: int) -> list[KeyedRow]:
+    """The rows on copies that a block wrote.
+
+    Args:
+        bodies_at: where the images begin in the extent.
+    """
+    found: list[KeyedRow] = []
+    put, at = found.append, bodies_at
+    for log, lsn, rank, partition, length, header in changes.copies:
+        put((log, lsn << RANK_BITS | rank, _ROW_OF(CopyRow, (block, partition, extent, at, length, header))))
+        at += length
+    for log, lsn, rank, partition, length, header, elsewhere, offset in changes.points:
+        put((log, lsn << RANK_BITS | rank, CopyRow(block, partition, elsewhere, offset, length, header)))
+    return found
+
+
 def key_of(lsn: int, rank: int) -> int:
     """One number that orders the copies of a log."""
     return lsn << RANK_BITS | rank
@@ -59,13 +80,17 @@ def bounds_of(first: int, last: int) -> tuple[int, int]:
     return first << RANK_BITS, (last + 1) << RANK_BITS
 
 
+_Row = tuple[int, int, int, int, int, bytes | None]
+"""What a `CopyRow` is made of: the garbage collector need not look at it."""
+
+
 class MemoryRows:
     """Rows that are in no table yet."""
 
     def __init__(self) -> None:
-        self._logs: dict[int, tuple[list[int], list[CopyRow]]] = {}
+        self._logs: dict[int, tuple[list[int], list[_Row]]] = {}
 
-    def put(self, log: int, key: int, row: CopyRow) -> None:
+    def put(self, log: int, key: int, row: _Row) -> None:
         """Take a row in place of one of an earlier block."""
         found = self._logs.get(log)
         if found is None:
@@ -82,6 +107,45 @@ class MemoryRows:
         else:
             insort(keys, key)
             rows.insert(at, row)
+
+    def put_block(
+        self,
+        block: int,
+        extent: int,
+        bodies_at: int,
+        changes: Changes,
+        *,
+        skip: int | None = None,
+        only: int | None = None,
+    ) -> None:
+        """Take the rows that a block wrote, in place of those of earlier blocks: of one partition `only`, or all but of one.
+
+        Args:
+            bodies_at: where the images begin in the extent.
+        """
+        logs, at, before = self._logs, bodies_at, -1
+        keys: list[int] = []
+        rows: list[_Row] = []
+        for log, lsn, rank, partition, length, header in changes.copies:
+            if partition == skip or (only is not None and partition != only):
+                at += length
+                continue
+            key, row = lsn << RANK_BITS | rank, (block, partition, extent, at, length, header)
+            at += length
+            if log != before:
+                found = logs.get(log)
+                if found is None:
+                    found = logs[log] = [], []
+                keys, rows = found
+                before = log
+            if not keys or key > keys[-1]:
+                keys.append(key)
+                rows.append(row)
+            else:
+                self.put(log, key, row)
+        for log, lsn, rank, partition, length, header, elsewhere, offset in changes.points:
+            if partition != skip and (only is None or partition == only):
+                self.put(log, lsn << RANK_BITS | rank, (block, partition, elsewhere, offset, length, header))
 
     def delete(self, log: int, first: int, last: int) -> None:
         """Forget what lies in a range."""
@@ -100,7 +164,7 @@ class MemoryRows:
         found = self._logs.get(log)
         if found is None:
             return
-        kept = [(key, row) for key, row in zip(*found, strict=True) if row.block > block]
+        kept = [(key, row) for key, row in zip(*found, strict=True) if row[0] > block]
         if kept:
             self._logs[log] = [key for key, _ in kept], [row for _, row in kept]
         else:
@@ -111,7 +175,7 @@ class MemoryRows:
         found = self._logs.get(log)
         if found is None:
             return
-        kept = [each for each in zip(*found, strict=True) if each[1].partition != partition or each[1].block > block]
+        kept = [each for each in zip(*found, strict=True) if each[1][1] != partition or each[1][0] > block]
         if not kept:
             del self._logs[log]
         elif len(kept) < len(found[0]):
@@ -123,7 +187,7 @@ class MemoryRows:
         if found is not None:
             keys, rows = found
             for at in range(bisect_left(keys, low), bisect_left(keys, high)):
-                yield keys[at], rows[at]
+                yield keys[at], _ROW_OF(CopyRow, rows[at])
 
     def rows_backwards(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
         """The same, descending."""
@@ -131,7 +195,7 @@ class MemoryRows:
         if found is not None:
             keys, rows = found
             for at in range(bisect_left(keys, high) - 1, bisect_left(keys, low) - 1, -1):
-                yield keys[at], rows[at]
+                yield keys[at], _ROW_OF(CopyRow, rows[at])
 
     def span(self, log: int) -> tuple[int, int] | None:
         """(least, greatest key) of a log; None without any."""
@@ -255,12 +319,12 @@ class IndexTable:
         flat = msgpack.unpackb(packed) if packed else []
         return [LogSize(*flat[at : at + len(LogSize._fields)]) for at in range(0, len(flat), len(LogSize._fields))]
 
-    def all_rows(self) -> Iterator[tuple[tuple[int, int], CopyRow]]:
-        """((log, key), row) of all; BadTableError or DiskError where they cannot be read."""
+    def all_rows(self) -> Iterator[KeyedRow]:
+        """All, by log and key; BadTableError or DiskError where they cannot be read."""
         for first, piece in self.table.rows(b"", None):
             log = int.from_bytes(first[:8], "big")
             for each in msgpack.unpackb(piece, use_list=False):
-                yield (log, each[0] << RANK_BITS | each[1]), _ROW_OF(CopyRow, each[2:])
+                yield log, each[0] << RANK_BITS | each[1], _ROW_OF(CopyRow, each[2:])
 
 
 def _packed(log: int, key: int) -> bytes:
@@ -339,7 +403,7 @@ def _partition_of(each: tuple[int, CopyRow]) -> int:
 
 
 def encode_index(
-    rows: Iterable[tuple[tuple[int, int], CopyRow]],
+    rows: Iterable[KeyedRow],
     deletes: Iterable[tuple[int, int, int, int, int]],
     *,
     extent: int,
@@ -351,16 +415,16 @@ def encode_index(
     """Facts and pieces of an `IndexTable`.
 
     Args:
-        rows: ((log, key), row).
+        rows: of equal keys the last one counts.
         deletes: (log, first, last, block, partition), by ascending block.
         extent: number of the one that is indexed.
     """
     by_log: dict[int, list[tuple[int, CopyRow]]] = {}
-    for (log, key), row in rows:
+    for log, key, row in rows:
         by_log.setdefault(log, []).append((key, row))
     builder = IndexBuilder(extent)
     for log in sorted(by_log):
         held = by_log[log]
         held.sort(key=itemgetter(0))
-        builder.add(log, held)
+        builder.add(log, list(dict(held).items()))
     return builder.facts(deletes, salt=salt, first=first, last=last, end=end), builder.pieces

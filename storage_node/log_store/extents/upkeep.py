@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgpack
@@ -30,7 +31,7 @@ from storage_node.log_store.extents.held_extents import (
 )
 from storage_node.log_store.extents.long_lived import TableCheckpoint
 from storage_node.log_store.extents.rewriting import ExtentRewriter, Work
-from storage_node.log_store.extents.rows import CopyRow, IndexTable, encode_index
+from storage_node.log_store.extents.rows import IndexTable, KeyedRow, encode_index
 from storage_node.log_store.extents.sorted_table import BadTableError, SortedTable, write_table
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.settings import LogStoreSettings
@@ -179,18 +180,17 @@ class ExtentUpkeep:
     def _index_work(self, number: int, held: HeldExtent) -> Work:
         extent, before = held.extent, self._extents.indexes.get(number)
         last, end = extent.last, extent.end
-        older: list[tuple[tuple[int, int], CopyRow]] = []
+        older: list[KeyedRow] = []
         deletes = list(held.deletes)
 
         def work() -> Callable[[], None]:
-            rows = dict(held.rows)
             if before is not None:
                 # a table of its own: the other is being read meanwhile
                 again = IndexTable(SortedTable(self._disk.open(index_name(number))))
                 older.extend(again.all_rows())
                 deletes[:0] = [tuple(each) for each in before.table.facts["deletes"]]
             facts, packed = encode_index(
-                {**dict(older), **rows}.items(),
+                chain(older, self._extents.rows_of(held)),
                 deletes,
                 extent=number,
                 salt=extent.salt,
@@ -207,9 +207,10 @@ class ExtentUpkeep:
     def _indexed(self, number: int, held: HeldExtent, index: IndexTable) -> None:
         self._extents.indexes[number] = index
         if self._is_next_index(number):
-            for log in {log for log, _ in held.rows}:
+            for log in index.logs:
                 self._extents.memory.forget_through(log, index.last)
-        held.rows, held.deletes, held.indexed = {}, [], True
+        held.blocks, held.deletes, held.indexed = [], [], True
+        held.void.clear()
         index.partitions -= {each for each in index.partitions if self._extents.is_void(held, each)}
         hit("extents_indexed")
         if held.moved:

@@ -323,5 +323,5 @@ def test_a_deliberate_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch)
 def test_the_rows_of_an_index_are_weighed(it: Held) -> None:
     for index in it.store._extents.indexes.values():
         assert isinstance(index, IndexTable)
-        rows = [row for _, row in index.all_rows()]
+        rows = [row for *_, row in index.all_rows()]
         assert sum(each.size for each in index.sizes()) == sum(row.length for row in rows)

@@ -77,7 +77,6 @@ class Held:
     def forget_recent(self) -> None:
         """Have reads go to the disk."""
         self.store._extents.images._recent.clear()
-        self.store._extents.images._order.clear()
         self.store._extents.images._bytes = 0
 
 
