@@ -176,6 +176,7 @@ async def test_a_cluster_that_is_another_one_is_an_error_that_is_not_retriable()
             assert not caught.value.retriable
 
 
+@pytest.mark.slow
 async def test_what_is_under_way_fails_at_once_when_only_another_cluster_answers() -> None:
     async with LocalCluster(nodes=3) as cluster:
         config = read_cluster_file(cluster.config_file)

@@ -34,6 +34,7 @@ async def test_a_killed_sequencer_node_costs_a_moment_and_no_record(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_any_one_node_may_die_and_come_back(tmp_path: Path) -> None:
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         streams = [StreamWorkload(client, log, name=f"s{log}") for log in (1, 2, 3, 4)]
@@ -64,6 +65,7 @@ async def test_a_paused_sequencer_that_wakes_up_is_fenced(tmp_path: Path) -> Non
         compare(await read_all(client, 1), *journals)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 async def test_a_wiped_shard_does_not_vote_for_what_it_lost(tmp_path: Path) -> None:
     """A shard loses its data, then the sequencer dies at once while two further nodes are slow."""

@@ -62,6 +62,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_a_full_disk_refuses_records_and_takes_them_again(
     small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

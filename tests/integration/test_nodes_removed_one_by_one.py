@@ -29,6 +29,7 @@ async def test_no_node_is_taken_out_while_logs_rely_on_those_that_were(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_no_node_is_taken_out_undrained_where_it_can_be_drained(tmp_path: Path) -> None:
     rebuilds = {"rebuilding": {"enabled": True}}
     async with process_cluster(tmp_path, nodes=5, logs=1, settings=rebuilds) as cluster:

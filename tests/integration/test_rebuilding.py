@@ -210,6 +210,7 @@ async def test_disks_that_are_replaced_one_after_the_other_use_up_nothing(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_a_drained_node_is_taken_out_and_no_record_is_short_of_copies(tmp_path: Path) -> None:
     async with (
         process_cluster(tmp_path, replicate="node:2", racks=1, settings=rebuilding()) as cluster,

@@ -7,6 +7,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from client.read.items import Gap, GapKind, Record
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
@@ -44,6 +46,7 @@ async def read_all(cluster: LocalCluster, log: int) -> tuple[list[bytes], list[G
     ]
 
 
+@pytest.mark.slow
 async def test_old_records_go_and_readers_get_one_trim_gap() -> None:
     cluster = LocalCluster(nodes=3)
     short_lived(cluster)

@@ -188,6 +188,7 @@ def test_a_newer_list_is_what_differs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_killed_and_started_again_it_finds_what_an_index_from_nothing_finds(tmp_path: Path) -> None:
     async with (
         LocalCluster(nodes=3, replicate="node:2", log_tree=True) as cluster,

@@ -77,6 +77,7 @@ async def lines_until(process: asyncio.subprocess.Process, enough: int, word: st
     return found
 
 
+@pytest.mark.slow
 async def test_each_late_write_of_a_paused_owner_is_fenced(tmp_path: Path) -> None:
     async with (
         process_cluster(tmp_path, nodes=5, racks=1, replicate="node:3", settings=SETTINGS) as cluster,

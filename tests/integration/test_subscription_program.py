@@ -29,6 +29,7 @@ async def run(cluster: LocalCluster, *arguments: str) -> tuple[int | None, str, 
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 async def test_subscriptions_in_a_shell() -> None:
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
 

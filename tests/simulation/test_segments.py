@@ -89,7 +89,7 @@ FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("put", "rule"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
+@pytest.mark.parametrize(("put", "rule"), quick([pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS], 2))
 def test_each_rule_that_is_left_out_is_noticed(
     simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, put: Callable[[pytest.MonkeyPatch], None], rule: str
 ) -> None:

@@ -236,6 +236,7 @@ def test_what_cannot_be_done_is_said_at_once(
     assert time.monotonic() - started < 120  # Spark starts Pythons for it
 
 
+@pytest.mark.slow
 def test_a_cluster_out_of_reach_is_an_error_within_the_request_timeout(
     spark: SparkSession, cluster: RunningCluster
 ) -> None:

@@ -23,6 +23,7 @@ def example() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_the_words_of_a_log_are_counted_joined_and_appended(
     spark: SparkSession, cluster: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

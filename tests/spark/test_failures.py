@@ -69,6 +69,7 @@ def test_the_sequencers_node_dies_in_the_middle_of_a_task(
     assert {row.size for row in rows} == {1000}
 
 
+@pytest.mark.slow
 def test_records_that_are_trimmed_while_plans_are_made_are_told_or_are_not_part_of_the_plan(
     spark: SparkSession, cluster: RunningCluster
 ) -> None:

@@ -125,6 +125,7 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
         frame.collect()
 
 
+@pytest.mark.slow
 def test_the_example_of_analytics_sees_all_documents_of_all_indexes(
     spark: SparkSession, tree_cluster: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_stream_takes_what_is_there_in_bounded_batches_and_goes_on_where_it_st
     assert sorted(batches.positions) == sorted(written)
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_from_its_checkpoint_when_the_cluster_was_down_in_between(
     spark: SparkSession, broken_cluster: RunningCluster, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_stream_goes_on_from_its_checkpoint_when_the_cluster_was_down_in_betwe
     assert sorted(batches.positions) == sorted(written)
 
 
+@pytest.mark.slow
 def test_micro_batches_are_bounded_by_bytes_and_cut_into_tasks(
     spark: SparkSession, cluster: RunningCluster, tmp_path: Path
 ) -> None:

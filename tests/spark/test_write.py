@@ -43,6 +43,7 @@ def test_keys_go_with_their_records_and_are_appended_once_with_a_job(
     )
 
 
+@pytest.mark.slow
 def test_a_job_with_another_number_of_partitions_fails(spark: SparkSession, cluster: RunningCluster) -> None:
     def write_rows(job: str, partitions: int) -> None:
         rows = spark.range(0, 10, 1, partitions).selectExpr("CAST(id AS STRING) AS payload")
@@ -73,6 +74,7 @@ def test_rows_that_cannot_become_records_are_refused(spark: SparkSession, cluste
     assert load(spark, cluster, "16").count() == 0
 
 
+@pytest.mark.slow
 def test_a_stream_from_one_log_to_another(spark: SparkSession, cluster: RunningCluster, tmp_path: Path) -> None:
     write(cluster, 17, [b"%d" % number for number in range(300)])
     source = spark.readStream.format("logdevice").options(cluster=cluster.file, logs="17")

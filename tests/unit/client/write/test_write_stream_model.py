@@ -10,7 +10,7 @@ from tests.unit.client.fakes import FakePromise
 from tests.unit.client.write.model import Model
 
 SEEDS = 1_800
-BLOCKS = 6
+BLOCKS = 18
 
 
 def receipts_of(promise: FakePromise) -> list[tuple[int, int]]:
