@@ -29,7 +29,7 @@ from client.arguments import (
 from client.buffered_writer import BufferedWriter
 from client.cluster_file import CLUSTER_VARIABLE, cluster_file, default_cluster_file
 from client.connectivity import Connectivity
-from client.encryption import EncryptionKeys
+from client.encryption import EncryptionKeys, Sealer
 from client.guard_arguments import batch_keys, guard_argument, guards_argument, number_argument, transaction_key
 from client.guards import AppendGuard, Position
 from client.identity import ClientIdentity
@@ -489,6 +489,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         txid: int | None = None,
         expect: Position | None = None,
         fence: int | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt.
 
@@ -507,6 +508,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             expect: position of the record that must be the last of the log, such as ``receipt.position``; `START`: there must be none. Such
                 an append is repeated until its outcome is known.
             fence: the caller's fence token, which must not be below the log's: see `raise_fence`.
+            encryption: the record is encrypted, by the key that these are written with; its key and transaction id are not. Readers need the same keys.
 
         Raises:
             GuardError: CONFLICT, FENCED, ENDED, TRANSACTION_ID_TOO_LOW: the end of the log is not as the append asks; DATALOSS: that cannot be
@@ -520,6 +522,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             and txid is None
             and expect is None
             and fence is None
+            and encryption is None
             and synced is False
             and type(payload) is bytes
             and type(log) in _LOG_NAMES
@@ -534,7 +537,8 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         guard = None
         if txid is not None or expect is not None or fence is not None:
             guard = guard_argument(txid, expect, fence, self._new_id())
-        return self._append(log, payload, timeout, key, synced, guard)
+        sealer = None if encryption is None else encryption.writing()
+        return self._append(log, payload, timeout, key, synced, guard, sealer)
 
     def append_many(
         self,
@@ -548,6 +552,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         expect: Position | None = None,
         fence: int | None = None,
         atomic: bool = False,
+        encryption: EncryptionKeys | None = None,
     ) -> Awaitable[Receipts]:
         """Append records; awaitable for the receipts of all of them.
 
@@ -559,7 +564,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             log: id or path.
             payloads: the records.
             keys: their keys, one each, None for one without; None: no record has one.
-            timeout, synced, fence: as in `append`.
+            timeout, synced, fence, encryption: as in `append`.
             txids: their transaction ids, one each, none below the one before; instead of keys.
             expect: with `atomic`: position of the record that must be the last of the log. The batch is then repeated until its outcome is known.
             atomic: one entry holds all of them. It takes 65,536 records and the log's `max_payload_bytes` at most, 6 bytes a record included; what is
@@ -574,10 +579,11 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         records = payloads_argument(payloads)
         guards = guards_argument(txids, fence, len(records), expect, self._new_id())
         many = ManyRecords(records, batch_keys(guards, keys_argument(keys, len(records))), guards, atomic=atomic)
-        return self._append_many(log, many, timeout, flag_argument("synced", synced))
+        sealer = None if encryption is None else encryption.writing()
+        return self._append_many(log, many, timeout, flag_argument("synced", synced), sealer)
 
     def _append_many(
-        self, log: int | str, many: ManyRecords, timeout: float | None, synced: bool
+        self, log: int | str, many: ManyRecords, timeout: float | None, synced: bool, sealer: Sealer | None
     ) -> Awaitable[Receipts]:
         future, timeout_us = self.future(), timeout_argument(timeout)
         try:
@@ -585,16 +591,17 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         except LogDeviceError as error:
             if not self.may_be_made(log, error):
                 raise
-            return self.loop.create_task(self._append_many_when_known(log, many, timeout, synced))
+            return self.loop.create_task(self._append_many_when_known(log, many, timeout, synced, sealer))
         self._named.clear()  # nothing may be put before these records any more
-        many.append(self.session, log_id, future, timeout_us, synced=synced)
+        seal = None if sealer is None else sealer(log_id)
+        many.append(self.session, log_id, future, timeout_us, synced=synced, seal=seal)
         self.wake()
         return future
 
     async def _append_many_when_known(
-        self, log: int | str, many: ManyRecords, timeout: float | None, synced: bool
+        self, log: int | str, many: ManyRecords, timeout: float | None, synced: bool, sealer: Sealer | None
     ) -> Receipts:
-        return await self._append_many(await self.known_log(log, timeout), many, timeout, synced)
+        return await self._append_many(await self.known_log(log, timeout), many, timeout, synced, sealer)
 
     def raise_fence(
         self,
@@ -649,6 +656,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         key: bytes | None,
         synced: bool,
         guard: AppendGuard | None = None,
+        sealer: Sealer | None = None,
     ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:
@@ -662,12 +670,14 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         except LogDeviceError as error:
             if not self.may_be_made(log, error):
                 raise
-            return self.loop.create_task(self._append_when_known(log, payload, timeout, key, synced, guard))
-        if guard is not None:
+            return self.loop.create_task(self._append_when_known(log, payload, timeout, key, synced, guard, sealer))
+        if guard is not None or sealer is not None:
             self._named.clear()  # nothing may be put before this record any more
+        if guard is not None:
             key = transaction_key(guard, key)
-        taken = self.session.append(log_id, payload, future, timeout_us, key, synced=synced, guard=guard)
-        if timeout_us is None and guard is None and type(log) in _LOG_NAMES:
+        seal = None if sealer is None else sealer(log_id)
+        taken = self.session.append(log_id, payload, future, timeout_us, key, synced=synced, guard=guard, seal=seal)
+        if timeout_us is None and guard is None and seal is None and type(log) in _LOG_NAMES:
             self._named[log] = taken
         self.wake()
         return future
@@ -680,8 +690,9 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         key: bytes | None,
         synced: bool,
         guard: AppendGuard | None,
+        sealer: Sealer | None,
     ) -> Receipt:
-        return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced, guard)
+        return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced, guard, sealer)
 
     def buffered_writer(
         self, *, progress: bool = False, encryption: EncryptionKeys | None = None, **options: Any

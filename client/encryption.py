@@ -21,6 +21,8 @@ KEYS_VARIABLE: Final = "LOGDEVICE_KEYS_FILE"
 _KEY_SIZE: Final = 32
 _OTHERS: Final = 0o077
 FindKey = Callable[[str], bytes | None]
+Sealer = Callable[[LogId], Seal]
+"""Gives for each log what encrypts its batches."""
 
 
 class EncryptionKeys(PublicNames):
@@ -76,7 +78,7 @@ class EncryptionKeys(PublicNames):
             self._ciphers[name] = None if key is None else _cipher_of(name, key)
         return self._ciphers[name]
 
-    def writing(self) -> Callable[[LogId], Seal]:
+    def writing(self) -> Sealer:
         """What gives for each log what encrypts its batches.
 
         Raises:

@@ -33,18 +33,27 @@ class ClientIdentity:
 def default_identity(cluster_file: Path | None) -> ClientIdentity:
     """What the environment names, else the certificate that stands beside the cluster file: its name with the suffix .pem; where there is none, nothing."""
     token_file = os.environ.get(TOKEN_VARIABLE, "")
-    token = ""
-    if token_file:
-        try:
-            token = Path(token_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            text = f"{TOKEN_VARIABLE}: {token_file} cannot be read: {error}"
-            raise LogDeviceError(Status.INVALID_CONFIG, text) from None
+    token = read_token(TOKEN_VARIABLE, token_file) if token_file else ""
     certificate: str | Path | None = os.environ.get(IDENTITY_VARIABLE) or None
     if certificate is None and not token and cluster_file is not None:
         beside = cluster_file.with_suffix(".pem")
         certificate = beside if os.access(beside, os.R_OK) else None
     return ClientIdentity(certificate=certificate, token=token)
+
+
+def read_token(named_by: str, token_file: str | Path) -> str:
+    """A signed token from a file.
+
+    Args:
+        named_by: what names the file, for the error.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    try:
+        return Path(token_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{named_by}: {token_file} cannot be read: {error}") from None
 
 
 def client_contexts(config: ClusterConfig, cluster_file: Path | None, identity: ClientIdentity) -> TlsContexts | None:

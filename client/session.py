@@ -38,12 +38,13 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
+from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.principal import Permission
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
-from logdevice_py.core.sealed_batch import Seal
+from logdevice_py.core.sealed_batch import SEALED_OVERHEAD, Seal
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
@@ -249,11 +250,12 @@ class ClientSession:
         *,
         synced: bool = False,
         guard: AppendGuard | None = None,
+        seal: Seal | None = None,
     ) -> OpenAppends:
         """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
         Args:
-            log, payload, promise, timeout_us, key, synced, guard: as `AppendRequests.append`; None: the client's append timeout, no key.
+            log, payload, promise, timeout_us, key, synced, guard, seal: as `AppendRequests.append`; None: the client's append timeout, no key.
         Returns:
             what others of the same turn and timeout may join.
         Raises:
@@ -263,11 +265,13 @@ class ClientSession:
         if attributes is None:
             raise self._no_log(log)
         longest = attributes.max_payload_bytes
+        if seal is not None:
+            longest = max(0, longest - SEALED_OVERHEAD - BATCH_OVERHEAD - BYTES_PER_RECORD)
         size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
         if size > longest:
             raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {longest}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        return self.appends.append(log, payload, promise, longest, timeout, key, synced=synced, guard=guard)
+        return self.appends.append(log, payload, promise, longest, timeout, key, synced=synced, guard=guard, seal=seal)
 
     def append_batch(
         self,
@@ -279,11 +283,12 @@ class ClientSession:
         *,
         synced: bool = False,
         guard: AppendGuard | None = None,
+        seal: Seal | None = None,
     ) -> None:
         """Append an atomic batch; the promise gets its `Receipts`.
 
         Args:
-            log, payloads, promise, timeout_us, keys, synced, guard: as `AppendRequests.append_batch`; None: as in `append`.
+            log, payloads, promise, timeout_us, keys, synced, guard, seal: as `AppendRequests.append_batch`; None: as in `append`.
         Raises:
             LogDeviceError: NOTFOUND, TOOBIG; nothing was sent.
         """
@@ -291,9 +296,9 @@ class ClientSession:
         if attributes is None:
             raise self._no_log(log)
         longest = attributes.max_payload_bytes
-        check_atomic(payloads, keys, longest)
+        check_atomic(payloads, keys, longest if seal is None else longest - SEALED_OVERHEAD)
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        self.appends.append_batch(log, payloads, promise, longest, timeout, keys, synced=synced, guard=guard)
+        self.appends.append_batch(log, payloads, promise, longest, timeout, keys, synced=synced, guard=guard, seal=seal)
 
     def _no_log(self, log: LogId) -> LogDeviceError:
         status = Status.NOTFOUND if self.routes.config.is_absent(log) else Status.AGAIN

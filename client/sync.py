@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
+from client.encryption import EncryptionKeys
 from client.guards import Position
 from client.log_tree.client_log_tree import LogTreeEntry
 from client.look_up.answers import LogHead, LogTail
@@ -170,12 +171,21 @@ class SyncClient(PublicNames):
         txid: int | None = None,
         expect: Position | None = None,
         fence: int | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> Receipt:
         """Append one record and wait for its receipt."""
 
         async def work() -> Receipt:
             return await self._client.append(
-                log, payload, key=key, timeout=timeout, synced=synced, txid=txid, expect=expect, fence=fence
+                log,
+                payload,
+                key=key,
+                timeout=timeout,
+                synced=synced,
+                txid=txid,
+                expect=expect,
+                fence=fence,
+                encryption=encryption,
             )
 
         return _background.run(work())
@@ -192,6 +202,7 @@ class SyncClient(PublicNames):
         expect: Position | None = None,
         fence: int | None = None,
         atomic: bool = False,
+        encryption: EncryptionKeys | None = None,
     ) -> Receipts:
         """Append records and wait for all their receipts; see `Client.append_many`."""
         records = payloads_argument(payloads)  # in the caller's thread: an iterator may take its time
@@ -207,6 +218,7 @@ class SyncClient(PublicNames):
                 expect=expect,
                 fence=fence,
                 atomic=atomic,
+                encryption=encryption,
             )
 
         return _background.run(work())

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from client.cli.encryption_keys import keys_of, keys_option
 from client.cli.input_lines import InputLines, standard_input
 from client.cli.line_writer import LineWriter, WriteAccount
 from client.cli.options import ProgramParser, cluster_option, program_options
@@ -31,6 +32,7 @@ from client.cli.program import (
 )
 from client.cli.record_lines import LineError, Parse, Records, keyed_lines, parse_delimiter, whole_lines
 from client.cli.tail import last_records
+from client.encryption import KEYS_VARIABLE
 from client.guards import Position
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
@@ -287,9 +289,11 @@ async def _write(namespace: Namespace, arguments: argparse.Namespace) -> int:
         if arguments.owner is None:
             text = f"stream {stream.name} has one owner at a time: give --owner NAME"
             raise LogDeviceError(Status.INVALID_PARAM, text)
-        writer: SharedWriter | ExclusiveWriter = stream.exclusive_writer(owner=arguments.owner, wait=arguments.wait)
+        writer: SharedWriter | ExclusiveWriter = stream.exclusive_writer(
+            owner=arguments.owner, wait=arguments.wait, encryption=keys_of(arguments)
+        )
     else:
-        writer = stream.writer()
+        writer = stream.writer(encryption=keys_of(arguments))
     status = 0
     try:
         async with writer:
@@ -397,19 +401,21 @@ async def _read(namespace: Namespace, arguments: argparse.Namespace) -> int:
     until: Position | str | None = None if arguments.follow else "tail"
     if arguments.subscription is not None:
         start = Subscription(arguments.subscription, start)
-    return await _print(namespace.client, stream, stream.reader(start, until=until, idle=arguments.idle), arguments)
+    reader = stream.reader(start, until=until, idle=arguments.idle, encryption=keys_of(arguments))
+    return await _print(namespace.client, stream, reader, arguments)
 
 
 async def _tail(namespace: Namespace, arguments: argparse.Namespace) -> int:
     stream = await _opened(namespace, arguments)
-    end = await stream.end(timeout=arguments.timeout)
-    found = await last_records(namespace.client, stream.log, LSN(end.lsn - 1), arguments.lines)
+    keys, end = keys_of(arguments), await stream.end(timeout=arguments.timeout)
+    found = await last_records(namespace.client, stream.log, LSN(end.lsn - 1), arguments.lines, keys)
     kept = within(found, stream.min_active, end)
     printer = _RecordPrinter(arguments, stream.log)
     printer.print(StreamBatch(kept, stream.attributes.txid, None))
     if not arguments.follow:
         return printer.status
-    return await _print(namespace.client, stream, stream.reader(end, idle=arguments.idle), arguments)
+    reader = stream.reader(end, idle=arguments.idle, encryption=keys)
+    return await _print(namespace.client, stream, reader, arguments)
 
 
 async def _print(client: Client, stream: Stream, reader: StreamReader, arguments: argparse.Namespace) -> int:
@@ -437,6 +443,7 @@ def _stream_argument(options: argparse.ArgumentParser) -> None:
 
 
 def _reading_options(options: argparse.ArgumentParser) -> None:
+    keys_option(options, f"keys of records that are encrypted (default: ${KEYS_VARIABLE})")
     _stream_argument(options)
     options.add_argument(
         "--format",
@@ -533,6 +540,7 @@ def _truncate_options(options: argparse.ArgumentParser) -> None:
 
 
 def _write_options(options: argparse.ArgumentParser) -> None:
+    keys_option(options, "encrypt records by the first key in the file")
     _stream_argument(options)
     options.add_argument(
         "-T",

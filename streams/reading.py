@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from client.arguments import count_argument, time_argument, timeout_argument
+from client.encryption import EncryptionKeys
 from client.guard_arguments import number_argument, position_argument
 from client.guards import START, Position
 from client.public_names import PublicNames
@@ -64,9 +65,12 @@ class StreamReader(PublicNames):
     Records that are lost are told in `StreamBatch.losses`; who iterates gets a DATALOSS error where they were, and may iterate on behind them.
     """
 
-    def __init__(self, stream: Stream, start: Any, *, until: Any, idle: Any) -> None:
+    def __init__(
+        self, stream: Stream, start: Any, *, until: Any, idle: Any, encryption: EncryptionKeys | None = None
+    ) -> None:
         """See `Stream.reader`."""
         self._stream = stream
+        self._encryption = encryption
         self._start = _start_argument(start)
         self._until = until if until is None or until == TAIL else position_argument(until, "until")
         self._idle_us = None if idle is None else duration_argument("idle", idle)
@@ -178,10 +182,10 @@ class StreamReader(PublicNames):
             return
         log, cold = self._stream.log, self._stream.attributes.cold
         if cold is None:
-            self._reader = self._client.reader(log, first, last)
+            self._reader = self._client.reader(log, first, last, encryption=self._encryption)
         else:
             store = await asyncio.to_thread(ColdStore, cold)
-            self._reader = SeamReader(self._client, store, log, self._copies, first, last)
+            self._reader = SeamReader(self._client, store, log, self._copies, first, last, encryption=self._encryption)
         await self._reader.__aenter__()
 
     async def _copies(self) -> list[ColdCopy]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, overload
 
 from client.arguments import count_argument
+from client.encryption import EncryptionKeys
 from client.guard_arguments import position_argument
 from client.guards import GuardError, Position
 from client.public_names import PublicNames
@@ -66,14 +67,18 @@ class Stream(PublicNames):
 
     # Writing
 
-    def writer(self, *, flush: Flush | None = None) -> SharedWriter:
+    def writer(self, *, flush: Flush | None = None, encryption: EncryptionKeys | None = None) -> SharedWriter:
         """A writer beside others; see `SharedWriter`. Use it as an async context manager.
+
+        Args:
+            flush: when the writer sends what it has.
+            encryption: records are encrypted, by the key that these are written with; transaction ids are not. Readers need the same keys.
 
         Raises:
             LogDeviceError: INVALID_PARAM: the stream has one owner at a time.
         """
         self._check_writers(StreamWriters.SHARED, "exclusive_writer(owner=...)")
-        return SharedWriter(self, flush or Flush())
+        return SharedWriter(self, flush or Flush(), encryption)
 
     def exclusive_writer(
         self,
@@ -82,6 +87,7 @@ class Stream(PublicNames):
         wait: str | float | timedelta | None = None,
         lease: str | float | timedelta = "5s",
         flush: Flush | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> ExclusiveWriter:
         """Own the stream, and write to it; see `ExclusiveWriter`. Use it as an async context manager, which waits until the stream is owned.
 
@@ -90,12 +96,13 @@ class Stream(PublicNames):
             wait: how long to wait for another owner to release the stream, or to show no more life; None: for ever.
             lease: how long others wait for a sign of life before they take the stream over.
             flush: when the writer sends what it has.
+            encryption: as in `writer`; what earlier owners wrote is read by these keys too.
 
         Raises:
             LogDeviceError: INVALID_PARAM.
         """
         self._check_writers(StreamWriters.EXCLUSIVE, "writer()")
-        return ExclusiveWriter(self, owner, wait=wait, lease=lease, flush=flush or Flush())
+        return ExclusiveWriter(self, owner, wait=wait, lease=lease, flush=flush or Flush(), encryption=encryption)
 
     def _check_writers(self, wanted: StreamWriters, other: str) -> None:
         if self.attributes.writers is not wanted:
@@ -149,6 +156,7 @@ class Stream(PublicNames):
         *,
         until: Position | str | None = None,
         idle: str | float | timedelta | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> SubscriptionReader: ...
 
     @overload
@@ -158,6 +166,7 @@ class Stream(PublicNames):
         *,
         until: Position | str | None = None,
         idle: str | float | timedelta | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> StreamReader: ...
 
     def reader(
@@ -166,6 +175,7 @@ class Stream(PublicNames):
         *,
         until: Position | str | None = None,
         idle: str | float | timedelta | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> StreamReader:
         """A reader from a place on; see `StreamReader`. Use it as an async context manager.
 
@@ -174,13 +184,15 @@ class Stream(PublicNames):
                 not older; ``Subscription("billing")``: behind what is committed, and the reader commits. What is truncated is passed over.
             until: before which position to end; ``"tail"``: with what can be read when reading begins; None: follow the stream.
             idle: raise `IdleReader` when nothing comes for so long.
+            encryption: keys of records that are encrypted; None: those in the file that ``LOGDEVICE_KEYS_FILE`` names. `read` fails with NOKEY at a record
+                whose key is not among them, and stays there.
 
         Raises:
             LogDeviceError: INVALID_PARAM.
         """
         if isinstance(start, Subscription):
-            return SubscriptionReader(self, start, oldest=OLDEST, until=until, idle=idle)
-        return StreamReader(self, start, until=until, idle=idle)
+            return SubscriptionReader(self, start, oldest=OLDEST, until=until, idle=idle, encryption=encryption)
+        return StreamReader(self, start, until=until, idle=idle, encryption=encryption)
 
     # Subscriptions
 
@@ -225,32 +237,39 @@ class Stream(PublicNames):
         """
         await self.namespace.stream_subscriptions.delete(subscription, self.number, timeout)
 
-    async def first(self, *, timeout: float | None = None) -> StreamRecord | None:
-        """The first record that is not truncated; None: there is none."""
-        async with self.reader(until="tail") as reader:
+    async def first(
+        self, *, timeout: float | None = None, encryption: EncryptionKeys | None = None
+    ) -> StreamRecord | None:
+        """The first record that is not truncated; None: there is none. encryption: as in `reader`."""
+        async with self.reader(until="tail", encryption=encryption) as reader:
             while batch := await reader.read(1, timeout=timeout):
                 for record in batch:
                     return record
         return None
 
-    async def last(self, *, timeout: float | None = None) -> StreamRecord | None:
+    async def last(
+        self, *, timeout: float | None = None, encryption: EncryptionKeys | None = None
+    ) -> StreamRecord | None:
         """The last record that can be read and is not truncated; None: there is none."""
         lowest, client = max(self.min_active, OLDEST).lsn, self.namespace.client
         for segment in reversed(await client.segments(self.log, start=lowest, timeout=timeout)):
             end, span = segment.last_lsn, 1
             if end is None:
-                end = await end_of_epoch(client, self.log, segment.epoch, timeout)
+                end = await end_of_epoch(client, self.log, segment.epoch, timeout, encryption)
             while end.esn and end >= lowest:
                 begin = LSN(max(compose_lsn(end.epoch, max(1, end.esn - span + 1)), lowest))
-                found = await self._last_in(begin, end, timeout)
+                found = await self._last_in(begin, end, timeout, encryption)
                 if found is not None:
                     return found
                 end, span = LSN(begin - 1), span * _WIDEN
         return None
 
-    async def _last_in(self, begin: LSN, end: LSN, timeout: float | None) -> StreamRecord | None:
+    async def _last_in(
+        self, begin: LSN, end: LSN, timeout: float | None, encryption: EncryptionKeys | None
+    ) -> StreamRecord | None:
         found = None
-        async with self.reader(Position(begin, 0), until=Position(LSN(end + 1), 0)) as reader:
+        until = Position(LSN(end + 1), 0)
+        async with self.reader(Position(begin, 0), until=until, encryption=encryption) as reader:
             while batch := await reader.read(10_000, timeout=timeout):
                 found = next(reversed(list(batch)), found)
         return found
@@ -293,12 +312,17 @@ class Stream(PublicNames):
         return watch_stream(self, duration_argument("every", every) / 1e6, timeout)
 
     async def count(
-        self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None
+        self,
+        start: Position | None = None,
+        end: Position | None = None,
+        *,
+        timeout: float | None = None,
+        encryption: EncryptionKeys | None = None,
     ) -> int:
         """How many records there are from one position on and before another, of those that are not truncated; without them, all. Segments tell where
         they know it; the rest is read.
 
-        `timeout` is how long nothing may come.
+        `timeout` is how long nothing may come; `encryption` are the keys of records that are encrypted, as in `reader`.
         """
         begin = max(start or OLDEST, self.min_active)
         until = await self.end(timeout=timeout) if end is None else end
@@ -307,7 +331,7 @@ class Stream(PublicNames):
             if part.records is not None:
                 records += part.records
                 continue
-            async with self.reader(part.first, until=part.until) as reader:
+            async with self.reader(part.first, until=part.until, encryption=encryption) as reader:
                 while batch := await reader.read(10_000, timeout=timeout):
                     records += len(batch)
         return records

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from client.encryption import EncryptionKeys
 from client.guards import Position
 from client.replica.commands import NOTHING, StateVersion
 from logdevice_py.core.status import LogDeviceError, Status
@@ -25,10 +26,19 @@ class SubscriptionReader(StreamReader):
     share streams by a group. What was handed out and not committed when a reader dies is handed out again.
     """
 
-    def __init__(self, stream: Stream, subscription: Subscription, *, oldest: Position, until: Any, idle: Any) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        subscription: Subscription,
+        *,
+        oldest: Position,
+        until: Any,
+        idle: Any,
+        encryption: EncryptionKeys | None = None,
+    ) -> None:
         """See `Stream.reader`."""
         start: Position | TxId | datetime = oldest if subscription.start is None else subscription.start
-        super().__init__(stream, start, until=until, idle=idle)
+        super().__init__(stream, start, until=until, idle=idle, encryption=encryption)
         self._name = name_argument("subscription", subscription.name)
         self._version: StateVersion | None = None
         """Of the checkpoint behind which it reads; None: nobody looked."""

@@ -165,17 +165,17 @@ class SyncStream(SyncBase):
         """See `Stream.owner`."""
         return self._run(lambda: self._stream.owner(timeout=timeout))
 
-    def first(self, *, timeout: float | None = None) -> StreamRecord | None:
+    def first(self, **options: Any) -> StreamRecord | None:
         """See `Stream.first`."""
-        return self._run(lambda: self._stream.first(timeout=timeout))
+        return self._run(lambda: self._stream.first(**options))
 
-    def last(self, *, timeout: float | None = None) -> StreamRecord | None:
+    def last(self, **options: Any) -> StreamRecord | None:
         """See `Stream.last`."""
-        return self._run(lambda: self._stream.last(timeout=timeout))
+        return self._run(lambda: self._stream.last(**options))
 
-    def count(self, start: Position | None = None, end: Position | None = None, *, timeout: float | None = None) -> int:
+    def count(self, start: Position | None = None, end: Position | None = None, **options: Any) -> int:
         """See `Stream.count`."""
-        return self._run(lambda: self._stream.count(start, end, timeout=timeout))
+        return self._run(lambda: self._stream.count(start, end, **options))
 
     def segments(self, **options: Any) -> list[StreamSegment]:
         """See `Stream.segments`."""

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from client.buffered_writer import BufferedWriter
+from client.encryption import EncryptionKeys
 from client.guards import GuardError, Position
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 class _StreamWriting(PublicNames):
     """What all writers of streams share."""
 
-    def __init__(self, stream: Stream, flush: Flush) -> None:
+    def __init__(self, stream: Stream, flush: Flush, encryption: EncryptionKeys | None = None) -> None:
         self._stream = stream
+        self._encryption = encryption
         self._options: dict[str, Any] = flush.options()
         self._by_writer = stream.attributes.txid is TransactionIds.WRITER
         self._open: BufferedWriter | None = None
@@ -67,7 +69,9 @@ class _StreamWriting(PublicNames):
             return writer.append(log, payload, txid=txid, fence=self._fence)
         # by itself: a refusal is an answer to its caller, and no failure of the writer
         client = self._stream.namespace.client
-        asked = asyncio.ensure_future(client.append(log, payload, txid=txid, expect=expect, fence=self._fence))
+        asked = asyncio.ensure_future(
+            client.append(log, payload, txid=txid, expect=expect, fence=self._fence, encryption=self._encryption)
+        )
         self._conditional.add(asked)
         asked.add_done_callback(self._conditional.discard)
         return asked
@@ -129,7 +133,7 @@ class _StreamWriting(PublicNames):
         self._writer.abandon()
 
     def _start(self) -> None:
-        self._open = self._stream.namespace.client.buffered_writer(**self._options)
+        self._open = self._stream.namespace.client.buffered_writer(encryption=self._encryption, **self._options)
 
 
 class SharedWriter(_StreamWriting):
@@ -193,9 +197,18 @@ class ExclusiveWriter(_StreamWriting):
     Everything that was acknowledged to owners before can be read when the block is entered; `last` is the last record of it.
     """
 
-    def __init__(self, stream: Stream, owner: str, *, wait: Any, lease: Any, flush: Flush) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        owner: str,
+        *,
+        wait: Any,
+        lease: Any,
+        flush: Flush,
+        encryption: EncryptionKeys | None = None,
+    ) -> None:
         """See `Stream.exclusive_writer`."""
-        super().__init__(stream, flush)
+        super().__init__(stream, flush, encryption)
         if not isinstance(owner, str) or not 1 <= len(owner.encode()) <= OWNER_BYTES_MAX:
             text = f"owner is {owner!r}; it must be a text of 1 to {OWNER_BYTES_MAX} bytes"
             raise LogDeviceError(Status.INVALID_PARAM, text)
@@ -222,7 +235,7 @@ class ExclusiveWriter(_StreamWriting):
         await self._acquire()
         try:
             await self._raise_fence()
-            self.last = await self._stream.last()
+            self.last = await self._stream.last(encryption=self._encryption)
         except BaseException:
             await self._lease.release()
             raise

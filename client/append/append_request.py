@@ -37,6 +37,7 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, Lsn, epoch_of
 from logdevice_py.core.machine import Rng, Timer, TimerQueue, backoff
 from logdevice_py.core.principal import Permission
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import (
@@ -143,6 +144,7 @@ class AppendRequests:
         *,
         synced: bool = False,
         guard: AppendGuard | None = None,
+        seal: Seal | None = None,
     ) -> OpenAppends:
         """Take one record; it leaves at the end of the turn, or when few frames are on their way. The promise gets its `Receipt`.
 
@@ -155,15 +157,16 @@ class AppendRequests:
             key: of the record.
             synced: it is acknowledged only when all its copies are synced, whatever the log's durability.
             guard: what it asks of the end of the log; it has a frame of its own then.
+            seal: encrypts it; None: it is not encrypted. It has a frame of its own then.
         Returns:
             what others of the same turn and about the same timeout may join.
         """
         appends = self._logs.get(log)
         if appends is None:
             appends = self._logs[log] = _LogAppends()
-        if guard is not None:
+        if guard is not None or seal is not None:
             taken = self._open_alone(log, appends, payload_max, timeout_us)
-            taken.guard = guard
+            taken.guard, taken.seal = guard, seal
         elif not appends.open:
             self.dirty.append(log)
             taken = OpenAppends(payload_max, timeout_us)
@@ -193,13 +196,14 @@ class AppendRequests:
         *,
         synced: bool = False,
         guard: AppendGuard | None = None,
+        seal: Seal | None = None,
     ) -> None:
         """Take an atomic batch that the log takes; the promise gets its `Receipts`. Arguments as with `append`; there are keys for all or none."""
         appends = self._logs.get(log)
         if appends is None:
             appends = self._logs[log] = _LogAppends()
         taken = self._open_alone(log, appends, payload_max, timeout_us)
-        taken.guard, taken.atomic = guard, True
+        taken.guard, taken.seal, taken.atomic = guard, seal, True
         if keys is not None:
             taken.keys = {at: key for at, key in enumerate(keys) if key is not None}
         if synced:
@@ -266,8 +270,12 @@ class AppendRequests:
         guard = taken.guard
         records, payload, crc, flags = 0, b"", crc32c(b""), 0
         if guard is None or not guard.control:
-            _, records, payload, crc, flags = whole_frame(taken.payloads, 0, len(taken.payloads), taken.keys)
-        flags |= (_ATOMIC if taken.atomic else 0) | (_SYNC if taken.synced else 0)
+            _, records, payload, crc, flags = whole_frame(
+                taken.payloads, 0, len(taken.payloads), taken.keys, taken.seal
+            )
+        # what is encrypted is for readers to take apart, in logs too whose sequencer does that
+        whole = taken.atomic or taken.seal is not None
+        flags |= (_ATOMIC if whole else 0) | (_SYNC if taken.synced else 0)
         request_id, epoch = next(self._ids), self._routes.epoch(log)
         message: AnyAppend
         if guard is None:

@@ -12,6 +12,7 @@ from client.settings import ClientSettings
 from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD, encode_batch
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.record_keys import KEY_OVERHEAD, encode_keys
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.protocol.messages import AppendFlags
 
 _BATCH = int(AppendFlags.BATCH)
@@ -64,12 +65,18 @@ def _small_frames(payloads: Sequence[bytes], room: int) -> Iterator[tuple[int, i
 
 
 def whole_frame(
-    payloads: Sequence[bytes], first: int, last: int, keys: Mapping[int, bytes] = _NO_KEYS
+    payloads: Sequence[bytes],
+    first: int,
+    last: int,
+    keys: Mapping[int, bytes] = _NO_KEYS,
+    seal: Seal | None = None,
 ) -> tuple[int, int, bytes, int, int]:
-    """One frame, as in `cut_frames`, of all records from `first` on, before `last`."""
+    """One frame, as in `cut_frames`, of all records from `first` on, before `last`. seal: encrypts them; their keys are not."""
     flags, payload = 0, payloads[first]
-    if last - first > 1:
+    if last - first > 1 or seal is not None:
         flags, payload = _BATCH, encode_batch(payloads if last - first == len(payloads) else payloads[first:last])
+        if seal is not None:
+            payload = seal(payload, last - first)
     if keys:
         own = list(map(keys.get, range(first, last)))
         if any(key is not None for key in own):

@@ -13,6 +13,7 @@ from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.record_keys import KEY_OVERHEAD
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.status import LogDeviceError, Status
 
 
@@ -147,6 +148,7 @@ class AppendingSession(Protocol):
         *,
         synced: bool = False,
         guard: AppendGuard | None = None,
+        seal: Seal | None = None,
     ) -> OpenAppends:
         """Append one record."""
 
@@ -160,6 +162,7 @@ class AppendingSession(Protocol):
         *,
         synced: bool = False,
         guard: AppendGuard | None = None,
+        seal: Seal | None = None,
     ) -> None:
         """Append an atomic batch."""
 
@@ -181,7 +184,14 @@ class ManyRecords:
         self._atomic = atomic
 
     def append(
-        self, session: AppendingSession, log: LogId, promise: Promise, timeout_us: int | None, *, synced: bool
+        self,
+        session: AppendingSession,
+        log: LogId,
+        promise: Promise,
+        timeout_us: int | None,
+        *,
+        synced: bool,
+        seal: Seal | None = None,
     ) -> None:
         """Append them; the promise gets their `Receipts`.
 
@@ -194,7 +204,7 @@ class ManyRecords:
             return
         if self._atomic:
             guard = None if guards is None else guards.part(0, count)
-            session.append_batch(log, payloads, promise, timeout_us, self._keys, synced=synced, guard=guard)
+            session.append_batch(log, payloads, promise, timeout_us, self._keys, synced=synced, guard=guard, seal=seal)
             return
         gathered = ReceiptsOfEach(promise, count)
         for at, payload in enumerate(payloads):
@@ -202,6 +212,6 @@ class ManyRecords:
             guard = None if guards is None else guards.part(at, at + 1)
             one = gathered.of(at)
             try:
-                session.append(log, payload, one, timeout_us, key, synced=synced, guard=guard)
+                session.append(log, payload, one, timeout_us, key, synced=synced, guard=guard, seal=seal)
             except LogDeviceError as error:
                 one.set_exception(error)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 
 from client.guards import AppendGuard
 from client.promise import Promise
+from logdevice_py.core.sealed_batch import Seal
 from logdevice_py.core.units import Micros
 
 
@@ -25,6 +26,7 @@ class OpenAppends:
         "payload_max",
         "payloads",
         "promises",
+        "seal",
         "synced",
         "timeout_us",
     )
@@ -42,6 +44,8 @@ class OpenAppends:
         """By index, of the records that have one."""
         self.guard: AppendGuard | None = None
         """Of the only record, or atomic batch."""
+        self.seal: Seal | None = None
+        """Encrypts what leaves; None: it is not encrypted. Records that are encrypted have a frame of their own."""
         self.alone = False
         """No other records may join."""
         self.atomic = False

@@ -122,8 +122,9 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
         LogDeviceError: INVALID_PARAM (a row without payload or log, or with a key that is too long), NOTFOUND, or what the first failed append came to. Rows before it may
             be in their logs.
     """
-    client = client_for(options.cluster)
-    chosen = {} if options.compression is None else {"compression": options.compression}
+    client = client_for(options.cluster, options.access)
+    chosen: dict[str, Any] = {} if options.compression is None else {"compression": options.compression}
+    chosen["encryption"] = options.access.keys()
     writer = client.run(lambda inner: _writer(inner, chosen))
     task: _Task = _AtLeastOnce(writer) if name is None else _ExactlyOnce(writer, name, options)
     try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from client.client import read_cluster_file
+from client.spark.access import NO_ACCESS, ClusterAccess
 from client.spark.options import SourceOptions, logs_named
 from client.sync import SyncClient
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.render import render_cluster
 from logdevice_py.core.status import LogDeviceError
@@ -27,9 +31,20 @@ def cluster_text(cluster: str) -> str:
         LogDeviceError: INVALID_CONFIG.
     """
     try:
-        return render_cluster(load_cluster(cluster) if "\n" in cluster else read_cluster_file(cluster))
+        if "\n" in cluster:
+            return render_cluster(load_cluster(cluster))
+        return render_cluster(_with_path_of_ca(read_cluster_file(cluster), Path(cluster)))
     except LogDeviceError as error:
         raise LogDeviceError(error.status, f"option cluster: {error.detail}") from None
+
+
+def _with_path_of_ca(config: ClusterConfig, path: Path) -> ClusterConfig:
+    """The text is read elsewhere than beside the file."""
+    security = dict(config.settings.get("security", {}))
+    if not security.get("ca_file"):
+        return config
+    security["ca_file"] = str((path.parent / str(security["ca_file"])).absolute())
+    return replace(config, settings={**config.settings, "security": security})
 
 
 def check_logs(options: SourceOptions) -> None:
@@ -41,12 +56,12 @@ def check_logs(options: SourceOptions) -> None:
     logs_named(options.logs, load_cluster(cluster_text(options.cluster)).logs)
 
 
-def client_for(text: str) -> SyncClient:
+def client_for(text: str, access: ClusterAccess = NO_ACCESS) -> SyncClient:
     """The client of this process for a cluster; it stays open for further tasks."""
-    key = (os.getpid(), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+    key = (os.getpid(), hashlib.blake2b(f"{text}{access}".encode(), digest_size=16).hexdigest())
     client = _clients.pop(key, None)
     if client is None:
-        client = SyncClient(load_cluster(text), name="spark")
+        client = SyncClient(load_cluster(text), name="spark", identity=access.identity())
     _clients[key] = client
     own = [each for each in _clients if each[0] == key[0]]
     for old in own[:-_CLIENTS_MAX]:

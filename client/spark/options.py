@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from client.spark.access import ACCESS, ClusterAccess
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -27,6 +28,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _RANGE: Final = re.compile(r"(\d{1,20})-(\d{1,20})")
 READING: Final = (
     "cluster",
+    *ACCESS,
     "logs",
     "startingLsn",
     "endingLsn",
@@ -51,7 +53,7 @@ _BATCH: Final = "a batch read"
 _STREAM: Final = "a stream"
 _ELSEWHERE: Final = dict.fromkeys(sorted(_OF_A_TABLE), _BATCH) | dict.fromkeys(_OF_A_STREAM, _STREAM)
 """Options that only one kind of reading has, with that."""
-_EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
+_EITHER_SINK: Final = ("cluster", *ACCESS, "log", "compression", "since", "readTimeout")
 WRITING: Final = (*_EITHER_SINK, "jobId", "requestTimeout")
 STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
@@ -395,6 +397,8 @@ class SourceOptions:
 
     cluster: str
     """The path of the cluster file, or its text."""
+    access: ClusterAccess
+    """Who the query is, and its keys."""
     logs: str
     start: Bounds
     end: Bounds
@@ -442,6 +446,7 @@ class SourceOptions:
             raise refusal("logs is missing; write it like /team/clicks,7,100-120")
         return cls(
             cluster=given["cluster"],
+            access=ClusterAccess.of(given),
             logs=given["logs"],
             start=_bounds(given, "starting", Bound(Place.OLDEST)),
             end=_bounds(given, "ending", Bound(Place.TAIL)),

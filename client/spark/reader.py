@@ -35,6 +35,7 @@ def task_options(partition: LogPartition, options: SourceOptions) -> TaskOptions
 
     return TaskOptions(
         cluster=partition.cluster,
+        access=options.access,
         on_gap=options.on_gap,
         include_gaps=options.include_gaps,
         include_proof=options.include_proof,
@@ -72,7 +73,7 @@ class LogDeviceReader(DataSourceReader):
         from logdevice_py.config.parse import load_cluster
 
         text = cluster_text(self._options.cluster)
-        with SyncClient(load_cluster(text), name="spark planning") as client:
+        with SyncClient(load_cluster(text), name="spark planning", identity=self._options.access.identity()) as client:
             cuts = client.run(lambda inner: plan(inner, self._options, restriction or Restriction()))
         return [LogPartition(cut, text) for cut in cuts]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from client.spark.access import NO_ACCESS, ClusterAccess
+
 if TYPE_CHECKING:
     from logdevice_py.core.units import Micros
 
@@ -27,3 +29,4 @@ class SinkOptions:
     read_timeout_us: Micros
     request_timeout_us: Micros
     """How long the planning of a batch write waits for the cluster."""
+    access: ClusterAccess = NO_ACCESS

@@ -64,7 +64,11 @@ class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             from logdevice_py.config.parse import load_cluster
 
             cluster = self._options.cluster
-            self._client = SyncClient(load_cluster(cluster) if "\n" in cluster else cluster, name="spark stream")
+            self._client = SyncClient(
+                load_cluster(cluster) if "\n" in cluster else cluster,
+                name="spark stream",
+                identity=self._options.access.identity(),
+            )
         return self._client
 
     def initialOffset(self) -> dict[str, str]:

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from client.client import Client
+from client.encryption import EncryptionKeys
 from client.read.arrow_columns import ArrowColumns
 from client.read.batch import RecordBatch
 from client.read.items import Gap, GapKind
 from client.read.proof import Proof
 from client.reader import Reader
+from client.spark.access import NO_ACCESS, ClusterAccess
 from client.spark.connection import client_for
 from client.spark.options import OnGap
 from client.spark.ranges import Cut
@@ -38,6 +40,7 @@ class TaskOptions:
     include_gaps: bool
     include_proof: bool
     read_timeout_us: Micros
+    access: ClusterAccess = NO_ACCESS
 
 
 class TaskReader(Protocol):
@@ -58,6 +61,10 @@ class TaskReader(Protocol):
 
     async def close(self) -> None:
         """Stop reading."""
+
+
+OpenRange = Callable[[Client, Cut, EncryptionKeys | None], Awaitable[TaskReader]]
+"""Makes the reader of a range."""
 
 
 @dataclass(slots=True)
@@ -81,7 +88,7 @@ def read_range(
     options: TaskOptions,
     columns: ArrowColumns | None = None,
     chosen: Callable[[RecordBatch], RecordBatch] | None = None,
-    opened: Callable[[Client, Cut], Awaitable[TaskReader]] | None = None,
+    opened: OpenRange | None = None,
 ) -> Iterator[Any]:
     """The Arrow batches of a range, in log order.
 
@@ -99,7 +106,7 @@ def read_range(
         LogDeviceError: DATALOSS (lost, with `OnGap.FAIL_ON_LOSS`), NOTFOUND (trimmed before it was read, with the same; or there is no such log), TIMEDOUT
             (nothing came for the read timeout; the text says what is waited for).
     """
-    client = client_for(options.cluster)
+    client = client_for(options.cluster, options.access)
     columns = columns or ArrowColumns(schema, cut.log, cut.group)
     missing = _Missing()
     reader = client.run(lambda inner: _open(inner, cut, options, opened))
@@ -125,11 +132,12 @@ def read_range(
         yield columns.proof(proof)
 
 
-async def _open(
-    client: Client, cut: Cut, options: TaskOptions, opened: Callable[[Client, Cut], Awaitable[TaskReader]] | None
-) -> TaskReader:
+async def _open(client: Client, cut: Cut, options: TaskOptions, opened: OpenRange | None) -> TaskReader:
     await client.known_log(cut.log, options.read_timeout_us / 1e6)
-    return Reader(client, cut.log, cut.lo, cut.hi) if opened is None else await opened(client, cut)
+    keys = options.access.keys()
+    if opened is not None:
+        return await opened(client, cut, keys)
+    return Reader(client, cut.log, cut.lo, cut.hi, encryption=keys)
 
 
 async def _proof(reader: TaskReader) -> Proof:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType
 
+from client.spark.access import ClusterAccess
 from client.spark.options import STREAM_WRITING, WRITING, known_options, once_options, refusal
 from client.spark.packages import check_packages
 from client.spark.sink_options import SinkOptions
@@ -110,6 +111,7 @@ def sink_options(
         )
     return SinkOptions(
         cluster=text,
+        access=_access(options),
         log=log,
         compression=options.get("compression"),
         job=once.job,
@@ -118,6 +120,14 @@ def sink_options(
         read_timeout_us=once.read_timeout_us,
         request_timeout_us=once.request_timeout_us,
     )
+
+
+def _access(given: Mapping[str, str]) -> ClusterAccess:
+    access = ClusterAccess.of(given)
+    keys = access.keys()
+    if keys is not None:
+        keys.writing()  # what cannot encrypt fails here rather than in each task
+    return access
 
 
 def _began(checkpoint: str | None) -> int | None:
@@ -144,7 +154,7 @@ def contact(options: SinkOptions) -> None:
 
     config = load_cluster(options.cluster)
     asked = [group.lo for group in config.logs.groups[:_LOGS_ASKED]] if options.log is None else [options.log]
-    with SyncClient(config, name="spark planning") as client:
+    with SyncClient(config, name="spark planning", identity=options.access.identity()) as client:
         client.run(lambda inner: any_answers(inner, list(map(LogId, asked)), options.request_timeout_us))
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from client.client import Client
+from client.encryption import EncryptionKeys
 from client.guards import Position
 from client.spark.options import Place, check_order
 from client.spark.planning import Extent, cuts_of, end_of, start_of, tail_of
@@ -118,15 +119,15 @@ async def _namespace_of(client: Client, options: StreamOptions) -> tuple[str, st
 async def _range(stream: Stream, options: StreamOptions, tail: int) -> StreamRange:
     source, client, log = options.source, stream.namespace.client, stream.log
     check_order(log, source.start.default, source.end.default)
-    rough = source.time_approximate
+    rough, keys = source.time_approximate, source.access.keys()
     end = Position(LSN(tail + 1), 0)
     upkeep = stream.namespace.stream_entry(stream.number).upkeep
     copies = tuple(each.copy for each in upkeep.copies)
     begin, stop = source.start.default, source.end.default
     if options.first_txid is not None:
-        first = await _position_of(stream, TxId(options.first_txid), end, before_losses=True)
+        first = await _position_of(stream, TxId(options.first_txid), end, keys, before_losses=True)
     elif copies and begin.place is Place.TIME:
-        first = await _position_of(stream, utc_datetime(Timestamp(begin.value)), end, before_losses=True)
+        first = await _position_of(stream, utc_datetime(Timestamp(begin.value)), end, keys, before_losses=True)
     else:
         first = Position(LSN(await start_of(client, log, begin, tail, approximate=rough)), 0)
         if copies and begin.place is Place.OLDEST:
@@ -134,9 +135,9 @@ async def _range(stream: Stream, options: StreamOptions, tail: int) -> StreamRan
     if options.last_txid is not None:
         until = end
         if options.last_txid < NUMBER_MAX:
-            until = await _position_of(stream, TxId(options.last_txid + 1), end, before_losses=False)
+            until = await _position_of(stream, TxId(options.last_txid + 1), end, keys, before_losses=False)
     elif copies and stop.place is Place.TIME:
-        until = await _position_of(stream, utc_datetime(Timestamp(stop.value)), end, before_losses=False)
+        until = await _position_of(stream, utc_datetime(Timestamp(stop.value)), end, keys, before_losses=False)
     else:
         until = Position(LSN(await end_of(client, log, stop, tail, approximate=rough) + 1), 0)
     first = max(first, stream.min_active)
@@ -145,10 +146,12 @@ async def _range(stream: Stream, options: StreamOptions, tail: int) -> StreamRan
     return StreamRange(log, stream.attributes.txid, first, until, cold, needed, upkeep.trimming_to)
 
 
-async def _position_of(stream: Stream, start: TxId | datetime, end: Position, *, before_losses: bool) -> Position:
+async def _position_of(
+    stream: Stream, start: TxId | datetime, end: Position, keys: EncryptionKeys | None, *, before_losses: bool
+) -> Position:
     """Of the first record with that transaction id or a greater one, or that is not older; `end`: there is none before it. Lost records before it may have had such an id, or a
     lesser one: `before_losses` says on which side they count."""
-    async with stream.reader(start, until=end) as reader:
+    async with stream.reader(start, until=end, encryption=keys) as reader:
         while batch := await reader.read(1):
             if before_losses and batch.losses:
                 return Position(LSN(batch.losses[0].lo), 0)
@@ -157,11 +160,13 @@ async def _position_of(stream: Stream, start: TxId | datetime, end: Position, *,
     return end
 
 
-async def open_reader(found: StreamRange, client: Client, cut: Cut) -> SeamReader:
+async def open_reader(found: StreamRange, client: Client, cut: Cut, keys: EncryptionKeys | None) -> SeamReader:
     """A reader of a partition that takes from the files of copies what the log does not have any more."""
     assert found.cold is not None
 
     async def copies() -> tuple[ColdCopy, ...]:
         return found.copies
 
-    return SeamReader(client, await asyncio.to_thread(ColdStore, found.cold), cut.log, copies, cut.lo, cut.hi)
+    return SeamReader(
+        client, await asyncio.to_thread(ColdStore, found.cold), cut.log, copies, cut.lo, cut.hi, encryption=keys
+    )

@@ -50,7 +50,9 @@ class StreamTableReader(DataSourceReader):
         from streams.spark.planning import stream_plan
 
         text = cluster_text(self._options.source.cluster)
-        with SyncClient(load_cluster(text), name="spark planning") as client:
+        with SyncClient(
+            load_cluster(text), name="spark planning", identity=self._options.source.access.identity()
+        ) as client:
             plan = client.run(lambda inner: stream_plan(inner, self._options))
         return [StreamPartition(cut, text, plan.range) for cut in plan.cuts]
 
@@ -72,7 +74,9 @@ class StreamTableReader(DataSourceReader):
         found, cut = partition.within, partition.value
         timeout = self._options.source.request_timeout_us / 1e6
         # a client that was opened for an earlier task may not know the log yet
-        client_for(partition.cluster).run(lambda inner: inner.get_log_group(found.log, timeout=timeout))
+        client_for(partition.cluster, self._options.source.access).run(
+            lambda inner: inner.get_log_group(found.log, timeout=timeout)
+        )
         schema = arrow_schema(self._schema)
         columns = ArrowColumns(schema, cut.log, cut.group, {TXID.name: partial(txid_column, found.kind)})
         options = task_options(partition, self._options.source)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from client.encryption import EncryptionKeys
 from logdevice_py import LogDeviceError, Record, SimCluster
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import Status
+from streams.namespace import Namespace
 
 Simulate = Callable[..., Any]
 FIRST = EncryptionKeys({"k1": b"1" * 32}, write_with="k1")
@@ -48,3 +50,82 @@ def test_readers_with_the_keys_get_what_was_written_and_others_are_told(simulate
             assert found == expected[:20]
 
     simulate(application, attributes={"sequencer_batching": batching}, virtual_seconds=60)
+
+
+async def refused(operation: Awaitable[Any]) -> LogDeviceError:
+    with pytest.raises(LogDeviceError) as caught:
+        await operation
+    return caught.value
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_direct_appends_are_encrypted_each_by_itself(simulate: Simulate, batching: bool) -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client:
+            one = await client.append(1, b"secret 0", encryption=FIRST, key=b"in clear")
+            appends = [
+                client.append(1, b"secret 1", encryption=FIRST),
+                client.append(1, b"in clear"),
+                client.append_many(1, [b"secret 2", b"secret 3"], encryption=BOTH),
+                client.append_many(1, [b"secret 4", b"secret 5"], encryption=FIRST, atomic=True, txids=[7, 8]),
+                client.append(1, b"secret 6", encryption=FIRST, txid=9),
+            ]
+            for each in appends:
+                await each
+            last = await client.append(1, b"secret 7", encryption=FIRST, expect=(await appends[-1]).position)
+            async with client.reader(1, start=LSN.OLDEST, until="tail", encryption=BOTH) as reader:
+                found = [item async for item in reader if isinstance(item, Record)]
+            assert sorted(item.payload for item in found if item.payload != b"in clear") == [
+                b"secret %d" % number for number in range(8)
+            ]
+            assert (found[-1].lsn, found[-1].batch_offset) == last.position
+            assert await client.find_key(1, b"in clear") is not None
+            async with client.reader(1, start=one.lsn, until=one.lsn) as reader:
+                assert (await refused(reader.read())).status is Status.NOKEY
+            largest = cluster.machines.config.log(LogId(1)).max_payload_bytes  # type: ignore[union-attr]
+            assert (
+                await refused(at_once(lambda: client.append(1, bytes(largest), encryption=FIRST)))
+            ).status is Status.TOOBIG
+            readers_only = EncryptionKeys({"k1": b"1" * 32})
+            assert (
+                await refused(at_once(lambda: client.append(1, b"x", encryption=readers_only)))
+            ).status is Status.INVALID_PARAM
+        stored = [
+            image
+            for node in cluster.machines.nodes.values()
+            for rows in node.snapshot().values()
+            for image in rows.values()
+        ]
+        assert stored
+        assert not any(b"secret" in image for image in stored)
+
+    simulate(application, attributes={"sequencer_batching": batching}, virtual_seconds=60)
+
+
+async def at_once(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()
+
+
+def test_streams_are_encrypted_by_their_writers(simulate: Simulate) -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client, Namespace(client) as namespace:
+            shared = await namespace.create("shared")
+            async with shared.writer(encryption=FIRST) as writer:
+                first = await writer.write(b"one")
+                await writer.write(b"two", expect=first.position)
+            async with shared.reader(until="tail") as reader:
+                assert (await refused(reader.read())).status is Status.NOKEY
+            async with shared.reader(until="tail", encryption=FIRST) as reader:
+                assert [record.payload async for record in reader] == [b"one", b"two"]
+            owned = await namespace.create("owned", writers="exclusive")
+            for number in range(2):
+                async with owned.exclusive_writer(owner="me", encryption=BOTH) as owner:
+                    assert (owner.last.payload if owner.last else None) == (b"0" if number else None)
+                    await owner.write(b"%d" % number)
+            last = await owned.last(encryption=BOTH)
+            assert last is not None
+            assert last.payload == b"1"
+            assert await owned.count(encryption=BOTH) == 2
+            assert (await refused(owned.last())).status is Status.NOKEY
+
+    simulate(application, log_tree=True, virtual_seconds=120)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from client.identity import ClientIdentity
+from client.spark.connection import cluster_text
 from client.spark.options import Bound, OnGap, PayloadFormat, Place, SourceOptions, check_order, logs_named
 from client.spark.planning import Restriction, extents
-from logdevice_py.config.logs import LogTree
+from logdevice_py.config.logs import Durability, LogTree
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.render import render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
+from server.dev.dev_cluster import make_config
 
 GIVEN = {"cluster": "cluster.toml", "logs": "1"}
 
@@ -227,3 +234,38 @@ def test_an_id_may_be_of_a_log_of_the_log_tree() -> None:
     assert logs_named(f"11,{TREE_LOG_ID_MIN + 3}", tree()) == [11, TREE_LOG_ID_MIN + 3]
     with pytest.raises(LogDeviceError, match="NOTFOUND"):
         logs_named(str(TREE_LOG_ID_MIN - 1), tree())
+
+
+def test_files_say_who_a_query_is(tmp_path: Path) -> None:
+    keys, token = tmp_path / "clicks.keys", tmp_path / "token"
+    keys.write_text("k1 " + "ab" * 32)
+    keys.chmod(0o600)
+    token.write_text("signed\n")
+    options = SourceOptions.of(
+        {**GIVEN, "identityfile": "me.pem", "CAFile": "ca.pem", "tokenFile": str(token), "keysFile": str(keys)}
+    )
+    identity = options.access.identity()
+    assert identity == ClientIdentity(certificate="me.pem", token="signed", ca="ca.pem")
+    assert options.access.keys() is not None
+    shown = repr(options)
+    assert "signed" not in shown
+    assert "abab" not in shown, "what is in the files stands in no plan"
+    assert SourceOptions.of(GIVEN).access.identity() is None
+
+
+def test_what_is_a_secret_and_no_file_is_refused_and_not_repeated() -> None:
+    with pytest.raises(LogDeviceError) as caught:
+        SourceOptions.of({**GIVEN, "identityFile": "-----BEGIN PRIVATE KEY-----\nMC4CAQ"})
+    assert "identityFile: name a file" in caught.value.detail
+    assert "MC4CAQ" not in str(caught.value)
+
+
+def test_executors_find_the_authority_where_the_driver_does(tmp_path: Path) -> None:
+    config = make_config(
+        tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
+    )
+    file = tmp_path / "cluster.toml"
+    security = {"tls": "require", "ca_file": "identity/ca.pem"}
+    file.write_text(render_cluster(replace(config, settings={"security": security})))
+    text = cluster_text(str(file))
+    assert load_cluster(text).settings["security"]["ca_file"] == str(tmp_path / "identity" / "ca.pem")
