@@ -159,7 +159,7 @@ async def _copy_from_cluster(arguments: argparse.Namespace, store: ColdStore) ->
     try:
         await supervisor.start_all()
         await wait_until_acquainted(
-            config, lambda: list(map(NodeId, range(3))), timeout=60, token=supervisor.admin_token
+            config, lambda: list(map(NodeId, range(3))), timeout=60, access=supervisor.admin_access
         )
         async with Client(str(layout.cluster_file(directory))) as client:
             payloads = make_payloads(arguments.size, _APPENDED_AT_ONCE // arguments.size, arguments.content, 1)

@@ -485,7 +485,7 @@ async def serve(given: argparse.Namespace, directory: Path) -> None:
     try:
         await supervisor.start_all()
         nodes = list(map(NodeId, range(3)))
-        await wait_until_acquainted(config, lambda: nodes, timeout=60, token=supervisor.admin_token)
+        await wait_until_acquainted(config, lambda: nodes, timeout=60, access=supervisor.admin_access)
         cluster = str(layout.cluster_file(home))
         async with Client(cluster) as client, aiohttp.ClientSession() as session:
             await make_index_log(client, f"file://{directory}/store", raw_logs=given.raw_logs)

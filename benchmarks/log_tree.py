@@ -100,7 +100,7 @@ async def run(groups: int) -> None:
         try:
             await supervisor.start_all()
             await wait_until_acquainted(
-                config, lambda: list(map(NodeId, range(_NODES))), timeout=60, token=supervisor.admin_token
+                config, lambda: list(map(NodeId, range(_NODES))), timeout=60, access=supervisor.admin_access
             )
             await _measure(supervisor, str(layout.cluster_file(directory)), groups)
         finally:

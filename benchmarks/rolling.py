@@ -67,7 +67,7 @@ async def measure(directory: Path, seconds: float, every: str, rate: float, guar
     await supervisor.listen()
     try:
         await supervisor.start_all()
-        await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, token=supervisor.admin_token)
+        await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, access=supervisor.admin_access)
         await wait_until_writable(layout.cluster_file(directory), timeout=60)
         async with Client(layout.cluster_file(directory)) as client:
             for log in range(1, 2 * LOGS_OF_A_KIND + 1):

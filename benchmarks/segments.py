@@ -141,7 +141,7 @@ async def measure(directory: Path, segments: int, times: int) -> bool:
     await supervisor.listen()
     try:
         await supervisor.start_all()
-        await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, token=supervisor.admin_token)
+        await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, access=supervisor.admin_access)
         await wait_until_writable(file, timeout=60)
         async with Client(file) as client, Namespace(client) as namespace:
             try:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import aiohttp
 
+from client.admin_access import AdminAccess
+from client.identity import client_contexts
 from logdevice_py.config.admin import AdminEndpoint, admin_endpoint, format_address
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
+from logdevice_py.config.security import TLS_ACCEPT, parse_security
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import SUFFIX
+from logdevice_py.runtime.tls import TlsContexts
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.declare import Cell, TableDeclaration
@@ -43,13 +48,14 @@ class NodeFailure:
 class NodeAsker:
     """Asks the nodes of one cluster. Its coroutines run on one loop."""
 
-    def __init__(self, config: ClusterConfig, token: str | None) -> None:
+    def __init__(self, config: ClusterConfig, access: AdminAccess) -> None:
         """
         Args:
-            token: what `program_token` found for the file of `config`; every request carries it.
+            access: with what nodes are asked; its cluster file is that of `config`.
         """
         self._config = config
-        self._token = token
+        self._access = access
+        self._contexts: TlsContexts | None = None
         self._session: aiohttp.ClientSession | None = None
         self.requests = 0
         """Requests sent so far."""
@@ -125,12 +131,8 @@ class NodeAsker:
         async def request() -> dict[str, Any]:
             # another node may answer at the address: it must not be the one that is stopped
             await self._request(TABLES["info"], member, EVERYTHING, None)
-            url, _ = self._url(member, f"actions/{action}")
-            self.requests += 1
-            async with self._connected().post(url, json=dict(given), allow_redirects=False) as response:
-                body = await response.read()
-            self._check_allowed(response.status)
-            content = _content(response.status, body)
+            code, body, _ = await self._send("POST", member, f"actions/{action}", content=dict(given))
+            content = _content(code, body)
             if not isinstance(content, dict):
                 raise LogDeviceError(Status.INTERNAL, "an answer that is not understood")
             return content
@@ -156,16 +158,20 @@ class NodeAsker:
             return NodeFailure(node, what, Status.TIMEDOUT, f"no answer within {seconds:.1f} s")
         except LogDeviceError as error:
             return NodeFailure(node, what, error.status, error.detail)
+        except aiohttp.ClientConnectorCertificateError as error:
+            return NodeFailure(node, what, Status.ACCESS, f"not the node that was asked: {error.certificate_error}")
         except aiohttp.ClientConnectorError as error:
             number = error.os_error.errno
             reason = str(error.os_error) if number is None else os.strerror(number)
             return NodeFailure(node, what, Status.CONNFAILED, reason)
+        except ssl.SSLError as error:
+            return NodeFailure(node, what, Status.ACCESS, f"the TLS connection failed: {error.reason or error}")
         except (aiohttp.ClientError, OSError) as error:
             return NodeFailure(node, what, Status.PEER_CLOSED, str(error) or type(error).__name__)
 
     def _check_allowed(self, code: int) -> None:
         if code == _UNAUTHORIZED:
-            why = "it asks for a token" if self._token is None else "it does not take this token"
+            why = "it asks for a token" if self._access.token is None else "it does not take this token"
             raise LogDeviceError(
                 Status.INVALID_CONFIG,
                 f"{why}: put the node's beside the cluster file, with the name of that and the suffix {SUFFIX}, or name a file with --token-file",
@@ -175,28 +181,80 @@ class NodeAsker:
         endpoint = admin_endpoint(self._config, member)
         if endpoint is None:
             raise LogDeviceError(Status.NOTSUPPORTED, "it has no admin_port in the cluster file")
-        return f"http://{format_address(endpoint.host, endpoint.port)}/v1/{path}", endpoint
+        return f"{format_address(endpoint.host, endpoint.port)}/v1/{path}", endpoint
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+            self._contexts = client_contexts(self._config, self._access.cluster_file, self._access.identity)
             self._session = aiohttp.ClientSession(
-                headers=headers, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=64)
+                timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=64)
             )
         return self._session
+
+    async def _send(
+        self,
+        method: str,
+        member: NodeConfig,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        content: Mapping[str, Any] | None = None,
+    ) -> tuple[int, bytes, AdminEndpoint]:
+        """Send a request: the status of HTTP, the answer, and who was asked. Over TLS where the cluster has it; while it changes to that, a node that
+        does not speak it yet is asked in clear text."""
+        url, endpoint = self._url(member, path)
+        session, contexts = self._connected(), self._contexts
+        security = parse_security(self._config.settings)
+        if contexts is not None:
+            contexts.reload()
+            try:
+                code, body = await self._ask_once(
+                    session, method, f"https://{url}", contexts.asking(member.node), parameters, content
+                )
+                return code, body, endpoint
+            except aiohttp.ClientConnectorCertificateError:
+                raise
+            except (aiohttp.ClientConnectorSSLError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                refused = isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+                    error, aiohttp.ClientConnectorSSLError
+                )
+                if refused or security.tls != TLS_ACCEPT or security.permissions:
+                    raise
+        code, body = await self._ask_once(session, method, f"http://{url}", None, parameters, content)
+        return code, body, endpoint
+
+    async def _ask_once(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        context: ssl.SSLContext | None,
+        parameters: Mapping[str, str] | None,
+        content: Mapping[str, Any] | None,
+    ) -> tuple[int, bytes]:
+        bearer = self._access.bearer(encrypted=context is not None)
+        self.requests += 1
+        async with session.request(
+            method,
+            url,
+            params=parameters,
+            json=content,
+            headers={} if bearer is None else {"Authorization": f"Bearer {bearer}"},
+            ssl=True if context is None else context,
+            allow_redirects=False,
+        ) as response:
+            body = await response.read()
+        self._check_allowed(response.status)
+        return response.status, body
 
     async def _request(
         self, table: TableDeclaration, member: NodeConfig, constraints: Constraints, limit: int | None
     ) -> list[Row]:
-        url, endpoint = self._url(member, f"tables/{table.name}")
         parameters = constraints.parameters()
         if limit is not None:
             parameters["limit"] = str(limit)
-        self.requests += 1
-        async with self._connected().get(url, params=parameters, allow_redirects=False) as response:
-            body = await response.read()
-        self._check_allowed(response.status)
-        who, rows = _parse(table, response.status, body)
+        code, body, endpoint = await self._send("GET", member, f"tables/{table.name}", parameters=parameters)
+        who, rows = _parse(table, code, body)
         if who != (self._config.name, member.node):
             hint = " (without expose in [settings.admin] only programs on its own machine reach a node)"
             where = format_address(endpoint.host, endpoint.port)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from epoch_store.interface import EpochStore, WriterIdentity
 from epoch_store.memory import MemoryCells, MemoryEpochStore
 from epoch_store.sqlite import SqliteEpochStore, SqliteEpochStoreSettings
-from epoch_store.zookeeper import ZooKeeperEpochStore, ZooKeeperEpochStoreSettings
+from epoch_store.zookeeper import ZooKeeperAccess, ZooKeeperEpochStore, ZooKeeperEpochStoreSettings
 from logdevice_py.core.status import LogDeviceError, Status
 
 _HOSTS: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
@@ -29,6 +29,7 @@ def open_epoch_store(
     memory: MemoryCells | None = None,
     sqlite: SqliteEpochStoreSettings | None = None,
     zookeeper: ZooKeeperEpochStoreSettings | None = None,
+    access: ZooKeeperAccess | None = None,
 ) -> EpochStore:
     """The epoch store of a cluster. Returns at once; whether it can be reached shows in the first results.
 
@@ -41,6 +42,7 @@ def open_epoch_store(
         memory: what the nodes that share ``memory:`` share; without it the store is this one's alone.
         sqlite: settings for a file.
         zookeeper: settings for ZooKeeper.
+        access: to ZooKeeper; None: in clear text, as nobody.
 
     Raises:
         LogDeviceError: INVALID_CONFIG: the URL is none of these, or does not suit the cluster.
@@ -54,7 +56,7 @@ def open_epoch_store(
     if scheme == "sqlite":
         return SqliteEpochStore(rest.removeprefix("//"), cluster, writer, loop, sqlite)
     addresses, slash, root = rest.removeprefix("//").partition("/")
-    return ZooKeeperEpochStore(addresses, (slash + root).rstrip("/"), cluster, writer, loop, zookeeper)
+    return ZooKeeperEpochStore(addresses, (slash + root).rstrip("/"), cluster, writer, loop, zookeeper, access)
 
 
 def check_epoch_store_url(url: str, hosts: Iterable[str] = ()) -> None:

@@ -41,6 +41,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.security import make_digest_acl
 
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, is_read, key_of, won_by
 from epoch_store.interface import EpochStoreMetrics, Operation, Result, WriterIdentity
@@ -89,6 +90,38 @@ class ZooKeeperEpochStoreSettings:
         hi=100_000,
         doc="How many requests are sent to ZooKeeper before answers are awaited.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperAccess:
+    """How a node reaches ZooKeeper, and who it is there."""
+
+    tls: bool = False
+    ca: str | None = None
+    """File of the certificates of those who sign servers' certificates."""
+    certificate: str | None = None
+    """File of this node's certificate."""
+    key: str | None = None
+    """File of its private key; None: it is in the file of the certificate."""
+    credentials: tuple[str, str] | None = field(default=None, repr=False)
+    """Name and password (digest); None: it does not authenticate."""
+
+    def options(self) -> dict[str, Any]:
+        """For kazoo. Files are read for each connection, so new ones need no restart."""
+        options: dict[str, Any] = {}
+        if self.tls:
+            options |= {
+                "use_ssl": True,
+                "ca": self.ca,
+                "certfile": self.certificate,
+                "keyfile": self.key or self.certificate,
+                "check_hostname": True,
+            }
+        if self.credentials is not None:
+            name, password = self.credentials
+            options["auth_data"] = [("digest", f"{name}:{password}")]
+            options["default_acl"] = [make_digest_acl(name, password, all=True)]
+        return options
 
 
 class _Kind(enum.Enum):
@@ -162,6 +195,7 @@ class ZooKeeperEpochStore:
         writer: WriterIdentity,
         loop: asyncio.AbstractEventLoop,
         settings: ZooKeeperEpochStoreSettings | None = None,
+        access: ZooKeeperAccess | None = None,
     ) -> None:
         """`hosts` like ``host:2181,host2:2181``; `root` is "" or an absolute path."""
         assert not root or (root.startswith("/") and not root.endswith("/")), root
@@ -171,6 +205,7 @@ class ZooKeeperEpochStore:
         self._writer = writer
         self._loop = loop
         self._settings = settings or ZooKeeperEpochStoreSettings()
+        self._access = access or ZooKeeperAccess()
         self._waiting: deque[_Call] = deque()
         self._batches: dict[_Batch, None] = {}
         self._in_flight: set[_Request] = set()
@@ -404,6 +439,7 @@ class ZooKeeperEpochStore:
                 "backoff": 2,
                 "max_delay": self._settings.reconnect_delay_us_max / SECOND,
             },
+            **self._access.options(),
         )
         client.add_listener(partial(self._on_state, client))
         self._caller.submit(client.start_async)

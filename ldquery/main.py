@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from client.cli.options import ProgramParser, cluster_option, hint_at, program_options
+from client.cli.options import ProgramParser, cluster_option, complete_files, hint_at, program_options
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -18,6 +18,7 @@ from client.cli.program import (
     say,
     token_file_option,
 )
+from client.identity import ClientIdentity
 from ldquery.formats import FORMATS, LSN_CHOICES
 from ldquery.interpreter import NAME, Interpreter, Presentation, ShellError
 from ldquery.literals import parse_parameter
@@ -43,6 +44,14 @@ def parser() -> argparse.ArgumentParser:
     cluster_option(options)
     program_options(options)
     token_file_option(options)
+    complete_files(
+        options.add_argument(
+            "--identity",
+            metavar="FILE",
+            help="a certificate and its key: who asks, where the cluster has TLS (default: $LOGDEVICE_IDENTITY, else the file beside the cluster file with "
+            "its name and the suffix .pem)",
+        )
+    )
     options.add_argument(
         "sql",
         nargs="?",
@@ -83,8 +92,13 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """The program, after its options."""
+    identity = None if arguments.identity is None else ClientIdentity(certificate=arguments.identity)
     with LDQuery(
-        arguments.config, deadline=arguments.timeout, full=arguments.full, token_file=arguments.token_file
+        arguments.config,
+        deadline=arguments.timeout,
+        full=arguments.full,
+        token_file=arguments.token_file,
+        identity=identity,
     ) as session:
         at_terminal = arguments.sql is None and sys.stdin.isatty()
         presentation = Presentation(arguments.format, arguments.lsn, arguments.counts)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import apsw
 
+from client.admin_access import AdminAccess
 from client.client import read_cluster_file
+from client.identity import ClientIdentity
 from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
 from indexlog.places import index_logs_of
 from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
@@ -35,7 +37,6 @@ from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.suggestion import nearest
-from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.cluster import LogsRow
@@ -102,6 +103,7 @@ class LDQuery:
         full: bool = False,
         clients: Sequence[Client | SyncClient] = (),
         token_file: str | Path | None = None,
+        identity: ClientIdentity | None = None,
     ) -> None:
         """
         Args:
@@ -111,6 +113,7 @@ class LDQuery:
             clients: of this process, open; what they read stands in table `client_read_streams`, and what holds it up in `waits`.
             token_file: holds the token of the nodes' admin API; by default the file beside the cluster file with its name and the suffix
                 .token, if there is one.
+            identity: who asks, where the cluster has TLS; None: as the environment says, or the files beside the cluster file, as with `Client`.
 
         Raises:
             LogDeviceError: INVALID_CONFIG.
@@ -120,8 +123,8 @@ class LDQuery:
         self.deadline = deadline
         self.full = full
         self._clients = [ClientRows(client) for client in clients]
-        self._asker = NodeAsker(self.config, program_token(self._file, token_file))
-        self._client = OwnClient(self.config)
+        self._asker = NodeAsker(self.config, AdminAccess.of_program(self._file, token_file, identity))
+        self._client = OwnClient(self._file or self.config, identity)
         self._namespaces = NamespaceRows(self._client)
         self._index_logs = IndexLogRows(self._client)
         self._maintenances = MaintenanceRows(self._client)

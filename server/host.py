@@ -20,7 +20,7 @@ from typing import Any
 from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.security import TLS_OFF, SecuritySettings
+from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
@@ -31,10 +31,8 @@ from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
-from logdevice_py.runtime.tls import TlsContexts, TlsFiles
-from logdevice_py.runtime.tokens import TokenChecker
 from logdevice_py.runtime.transport import Transport, bind
-from logdevice_py.shell.introduction import CheckToken, Identity, no_tokens
+from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
 from sequencer.effects import EpochStoreRequest, LogNotice
@@ -51,6 +49,7 @@ from server.node_settings import NodeSettings
 from server.node_view import AdminApi, AdminView
 from server.private_files import make_private_directory
 from server.registration import ShardRegistration
+from server.security import open_security, zookeeper_access
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
 from storage_node.log_store.interface import (
     Completion,
@@ -178,6 +177,7 @@ class NodeHost:
             WriterIdentity(self.node_id, self.instance),
             self._loop,
             hosts=[each.host for each in config.nodes.values()],
+            access=zookeeper_access(self.path, config, self.node_id),
         )
         # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
         self._sock = bind(*self.address)
@@ -243,13 +243,7 @@ class NodeHost:
             on_congestion=self.node.on_congestion,
         )
         security = settings.security
-        base = self.path.parent
-        tls: TlsContexts | None = None
-        check_token: CheckToken = no_tokens
-        if security.tls != TLS_OFF:
-            tls = TlsContexts(TlsFiles.of_node(security, base, self.node_id), config.uuid)
-        if security.token_key_file:
-            check_token = TokenChecker(base / security.token_key_file, config.uuid)
+        tls, check_token = open_security(self.path, config, self.node_id)
         self.transport = Transport(
             Identity(config.name, config.uuid, self.node_id, self.instance, config.version),
             self.driver,
@@ -386,7 +380,7 @@ class NodeHost:
             self.node.audit.metrics.failures += lines
         self._diagnostics.warn("audit log", f"the audit log lacks {lines} lines: {why}", monotonic_us())
 
-    async def note_action(self, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
+    async def note_action(self, who: str, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
         """Write into the audit log what is asked of the admin API, or what became of it; on disk when it returns.
 
         Raises:
@@ -401,18 +395,18 @@ class NodeHost:
             if not written.done():
                 written.set_result(ok)
 
-        self.driver.event(lambda now: audit.administered(origin, what, given, outcome, done))
+        self.driver.event(lambda now: audit.administered(who, origin, what, given, outcome, done))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_AUDIT_TIMEOUT):
                 if await written:
                     return
         raise LogDeviceError(Status.AGAIN, "the audit log cannot be written")
 
-    def note_refusal(self, origin: str, what: str) -> None:
-        """Write into the audit log that somebody without the token asked for something."""
+    def note_refusal(self, who: str, origin: str, what: str) -> None:
+        """Write into the audit log that somebody asked for what he may not have."""
         audit = self.node.audit if self.is_open else None
         if audit is not None:
-            self.driver.event(lambda now: audit.request_refused(origin, what, now))
+            self.driver.event(lambda now: audit.request_refused(who, origin, what, now))
 
     # Epoch store
 

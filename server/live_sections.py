@@ -45,7 +45,7 @@ LIVE: Final[dict[str, LiveSection]] = {
         frozenset(field.name for field in dataclasses.fields(RuntimeSettings)) - {"trace_instants"},
     ),
     "settings.admin": LiveSection(
-        AdminSettings, frozenset({"expose", "open_reads", "token_file"})
+        AdminSettings, frozenset({"expose", "open_reads", "readers", "token_file"})
     ),  # no request makes itself more room
 }
 

@@ -74,11 +74,11 @@ class AdminView(NodeView, Protocol):
     def metric_sources(self) -> list[MetricSource]:
         """Everything that counts."""
 
-    async def note_action(self, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
+    async def note_action(self, who: str, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
         """Write into the audit log what is asked for, or what became of it."""
 
-    def note_refusal(self, origin: str, what: str) -> None:
-        """Write into the audit log that somebody without the token asked for something."""
+    def note_refusal(self, who: str, origin: str, what: str) -> None:
+        """Write into the audit log that somebody asked for what he may not have. who: empty when he proves nothing."""
 
     async def drain(self) -> bool:
         """Sequence nothing any more."""

@@ -15,15 +15,22 @@ from typing import Final
 
 from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_OK, EXIT_STATUSES, parse_timeout, run_program, token_file_option
-from client.client import Client
+from client.client import Client, read_cluster_file
+from client.identity import IDENTITY_VARIABLE, default_identity
 from indexlog.index_log import DEFAULT_PATH, GRACE_SECONDS, IndexLog
 from indexlog.serving.metrics import IndexServiceMetrics
 from indexlog.serving.service import SETTINGS, IndexService
 from indexlog.trimming import trim_raw_logs
 from logdevice_py.config.admin import LOOPBACK, AdminEndpoint, AdminSettings, format_address, is_loopback
+from logdevice_py.config.permits import parse_grantees
+from logdevice_py.config.security import TLS_ACCEPT, TLS_OFF, TLS_REQUIRE, parse_security
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import node_token, token_beside
+from logdevice_py.runtime.http.security import CLEAR_TEXT, HttpSecurity
+from logdevice_py.runtime.tls import TlsContexts, TlsFiles
+from logdevice_py.runtime.tokens import TokenChecker
 from logdevice_py.runtime.transport import bind
+from logdevice_py.shell.introduction import no_tokens
 
 PROGRAM: Final = "ldindexd"
 PORT: Final = 4480
@@ -47,6 +54,18 @@ def parser() -> argparse.ArgumentParser:
         help=f"where it serves (default: {LOOPBACK}:{PORT}); other machines than this one need a token",
     )
     token_file_option(options)
+    options.add_argument(
+        "--tls",
+        choices=(TLS_OFF, TLS_ACCEPT, TLS_REQUIRE),
+        help="whether it serves over TLS, with its certificate (default: as the nodes of the cluster do)",
+    )
+    options.add_argument(
+        "--readers",
+        type=_grantees,
+        default=frozenset(),
+        metavar="NAMES",
+        help="principals and groups who may read by their certificate or signed token, like svc-search,group/bi",
+    )
     options.add_argument(
         "--requests-max",
         type=_count,
@@ -86,11 +105,43 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _token(cluster_file: Path, token_file: str | None, endpoint: AdminEndpoint) -> str | None:
+def _grantees(text: str) -> frozenset[str]:
+    try:
+        return parse_grantees(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _security(cluster_file: Path, tls: str | None, readers: frozenset[str]) -> HttpSecurity:
+    """With the files that the cluster file names, as far as they are on this machine, and the certificate that this program has as a client too."""
+    config = read_cluster_file(cluster_file)
+    settings, identity = parse_security(config.settings), default_identity(cluster_file)
+    tls = tls or settings.tls
+    if tls == TLS_OFF:
+        return CLEAR_TEXT
+    if identity.certificate is None or not settings.ca_file:
+        text = f"TLS needs a certificate, made with --host: name it in {IDENTITY_VARIABLE}; and ca_file in the cluster file"
+        raise LogDeviceError(Status.INVALID_CONFIG, text)
+    directory = cluster_file.parent
+    revoked, keys = directory / settings.revoked_file, directory / settings.token_key_file
+    has_revoked, has_keys = (
+        bool(settings.revoked_file) and revoked.exists(),
+        bool(settings.token_key_file) and keys.exists(),
+    )
+    files = TlsFiles(directory / settings.ca_file, Path(identity.certificate), None, revoked if has_revoked else None)
+    return HttpSecurity(
+        tls,
+        TlsContexts(files, config.uuid),
+        check_token=TokenChecker(keys, config.uuid) if has_keys else no_tokens,
+        is_reader=lambda principal: not readers.isdisjoint(principal.grantees),
+    )
+
+
+def _token(cluster_file: Path, token_file: str | None, endpoint: AdminEndpoint, readers: frozenset[str]) -> str | None:
     # a node takes a relative path from its cluster file, who runs a program means the working directory
     found = node_token(cluster_file, "" if token_file is None else str(Path(token_file).absolute()))
-    if found is None and not endpoint.is_loopback:
-        text = f"other machines reach {endpoint.host}, and there is no token: write one into {token_beside(cluster_file)}, or give --token-file"
+    if found is None and not endpoint.is_loopback and not readers:
+        text = f"other machines reach {endpoint.host}, and there is no token: write one into {token_beside(cluster_file)}, or give --token-file or --readers"
         raise LogDeviceError(Status.INVALID_CONFIG, text)
     return found
 
@@ -103,7 +154,13 @@ async def run(arguments: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     host, port = arguments.listen
     endpoint = AdminEndpoint(host, port, is_loopback(host))
-    token = _token(Path(arguments.config), arguments.token_file, endpoint)
+    path = Path(arguments.config)
+    security = _security(path, arguments.tls, arguments.readers)
+    if arguments.readers and security is CLEAR_TEXT:
+        raise LogDeviceError(
+            Status.INVALID_PARAM, "--readers: who asks proves who he is over TLS only: give --tls require"
+        )
+    token = _token(path, arguments.token_file, endpoint, arguments.readers)
     settings: AdminSettings = dataclasses.replace(SETTINGS, requests_max=arguments.requests_max)
     try:
         sock = bind(host, port)
@@ -112,7 +169,7 @@ async def run(arguments: argparse.Namespace) -> int:
     async with (
         Client(arguments.config, name=PROGRAM) as client,
         IndexLog(client, arguments.path) as log,
-        IndexService(log, endpoint, token=token, settings=settings) as service,
+        IndexService(log, endpoint, token=token, settings=settings, security=security) as service,
         _repeating(log, service.metrics, arguments, stop),
     ):
         await service.listen_on(sock)

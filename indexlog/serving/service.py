@@ -34,6 +34,7 @@ from logdevice_py.runtime.http.listener import (
 )
 from logdevice_py.runtime.http.openapi import query_values
 from logdevice_py.runtime.http.prometheus import render
+from logdevice_py.runtime.http.security import CLEAR_TEXT, HttpSecurity
 from logdevice_py.runtime.metric_source import MetricSource
 
 log_ = logging.getLogger("logdevice.indexlog")
@@ -64,6 +65,7 @@ class IndexService:
         *,
         token: str | None = None,
         settings: AdminSettings = SETTINGS,
+        security: HttpSecurity = CLEAR_TEXT,
         pages_at_once: int = PAGES_AT_ONCE,
     ) -> None:
         """
@@ -72,12 +74,15 @@ class IndexService:
             endpoint: where it is served.
             token: that requests must carry; None: none.
             settings: limits.
+            security: encryption, and who may read by certificate or signed token.
             pages_at_once: pages that are made or sent at a time; others wait.
         """
         self.log = log
         self.metrics = IndexServiceMetrics()
         self._seen = SeenParts()
-        self._http = HttpListener(self, settings, endpoint, token, self.metrics, log_, line_max=_LINE_MAX)
+        self._http = HttpListener(
+            self, settings, endpoint, token, self.metrics, log_, line_max=_LINE_MAX, security=security
+        )
         self._pages = asyncio.Semaphore(pages_at_once)
         self._serving = False
         self._sorted: tuple[int, list[str]] = (-1, [])
@@ -123,6 +128,10 @@ class IndexService:
     def changes(self, path: str) -> bool:
         """Nothing does."""
         return False
+
+    def is_for_readers(self, path: str) -> bool:
+        """Everything is."""
+        return True
 
     def health(self) -> dict[str, Any]:
         """Which index log it is."""

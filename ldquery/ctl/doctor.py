@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
 from client.maintenance.state import GOING, MaintenancesState
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.ctl.verb import Verb, format_size, say_of_nodes, show, show_rows, token_of
+from ldquery.ctl.verb import Verb, access_of, format_size, say_of_nodes, show, show_rows
 from logdevice_py.config.admin import admin_endpoint, is_loopback
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Scope
@@ -320,7 +320,7 @@ async def _maintenances(client: Client) -> MaintenancesState | None:
 
 async def _doctor(client: Client, arguments: argparse.Namespace) -> int:
     config = client.config
-    asker = NodeAsker(config, token_of(arguments))
+    asker = NodeAsker(config, access_of(arguments))
     try:
         answers = await ask(config, asker, arguments.timeout or _SECONDS)
         answers.maintenances = await _maintenances(client)

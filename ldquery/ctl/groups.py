@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, say
-from ldquery.ctl.verb import PROGRAM, Verb, show, show_rows, token_of, without_unit
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, show, show_rows, without_unit
 from logdevice_py.config.attributes import ATTRIBUTES, render_attribute
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.edit import LogTreeEdit, attribute, parse_assignment
@@ -23,6 +23,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.durable_file import write_durably
 
 if TYPE_CHECKING:
+    from client.admin_access import AdminAccess
     from client.client import Client
 
 _SHOWN: Final = ("path", "ids", "replicate", "durability", "backlog")
@@ -140,9 +141,9 @@ def rewrite(path: Path, edited: Callable[[str], str]) -> ClusterConfig:
 
 def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
     async def run(client: Client, arguments: argparse.Namespace) -> int:
-        token = token_of(arguments)
+        access = access_of(arguments)
         config = await asyncio.to_thread(_write, Path(arguments.config), change, arguments)
-        late = await _late(config, token, arguments.timeout or _TAKEN_WITHIN)
+        late = await _late(config, access, arguments.timeout or _TAKEN_WITHIN)
         result = {"path": arguments.path, "done": done, "version": config.version, "late": late}
         show(arguments, result, plain=f"{arguments.path}: {done}, in version {config.version} of {arguments.config}")
         if late:
@@ -152,7 +153,7 @@ def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace]
     return run
 
 
-async def _late(config: ClusterConfig, token: str | None, seconds: float) -> list[str]:
+async def _late(config: ClusterConfig, access: AdminAccess, seconds: float) -> list[str]:
     """Nodes with an admin API of which it is not known after a while that they use the version."""
     from client.node_tables import NodeAsker, as_dicts
     from logdevice_py.tables.catalog import TABLES
@@ -160,7 +161,7 @@ async def _late(config: ClusterConfig, token: str | None, seconds: float) -> lis
 
     table = TABLES["info"]
     missing = [node for node, member in config.nodes.items() if member.admin_port is not None]
-    asker = NodeAsker(config, token)
+    asker = NodeAsker(config, access)
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
     try:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from client.admin_access import AdminAccess
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
 from client.node_tables import NodeAsker, as_dicts
 from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_a_place, without_authority
@@ -99,16 +100,16 @@ class Health:
 
 
 async def cluster_health(
-    config: ClusterConfig, token: str | None, seconds: float, nodes: Collection[NodeId] | None = None
+    config: ClusterConfig, access: AdminAccess, seconds: float, nodes: Collection[NodeId] | None = None
 ) -> Health:
     """Ask the nodes; where all that is wrong may be over in a moment, ask again a little later.
 
     Args:
-        token: of the admin API.
+        access: to the admin API.
         seconds: how long they get to answer.
         nodes: those that are asked; None: all of the cluster file.
     """
-    asker, end = NodeAsker(config, token), time.monotonic() + min(_PASSES, seconds)
+    asker, end = NodeAsker(config, access), time.monotonic() + min(_PASSES, seconds)
     try:
         while True:
             found, silent = await ask_in_turn(asker, list(config.nodes if nodes is None else nodes), ASKED, seconds)

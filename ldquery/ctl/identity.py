@@ -63,6 +63,13 @@ def _make_options(options: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--days", type=_days, help=f"how long they count (default: {NODE_DAYS} for nodes, {PRINCIPAL_DAYS} for others)"
     )
+    options.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="name or address under which principals serve others, as ldindexd does; may be given several times",
+    )
     options.add_argument("--renew", action="store_true", help="also for nodes that have one")
     _directory_option(options)
 
@@ -105,14 +112,17 @@ async def _make(client: Client | None, arguments: argparse.Namespace) -> int:
     authority = _authority(arguments, config)
     if authority.make():
         say(PROGRAM, f"made an authority in {authority.directory}: keep ca.key and token.key there, on no node")
+    if config.epoch_store.startswith("zookeeper:") and authority.make_zookeeper_auth():
+        say(PROGRAM, "made zookeeper.auth, a password of the nodes at ZooKeeper: name it in zookeeper_auth_file")
     rows: list[dict[str, Any]] = []
-    for node in config.nodes:
+    for node, member in config.nodes.items():
         if arguments.renew or not (authority.directory / f"N{node}.pem").exists():
-            made = authority.certify_node(node, arguments.days or NODE_DAYS)
+            made = authority.certify_node(node, arguments.days or NODE_DAYS, host=member.host)
             rows.append({"name": f"N{node}", "serial": made.serial, "file": str(made.path)})
     for name in arguments.principals:
         principal = Principal(name, frozenset(arguments.group))
-        made = authority.certify_principal(principal, arguments.days or PRINCIPAL_DAYS)
+        days = arguments.days or PRINCIPAL_DAYS
+        made = authority.certify_principal(principal, days, hosts=arguments.host)
         rows.append({"name": name, "serial": made.serial, "file": str(made.path)})
     show_rows(arguments, rows, ("name", "serial", "file"))
     if not parse_security(config.settings).ca_file:

@@ -15,7 +15,7 @@ from client.node_tables import NodeAsker, as_dicts
 from ldquery.comparison import domains_of, interval_of, listed_shards
 from ldquery.ctl.health import all_of, ask_in_turn
 from ldquery.ctl.lost_shards import lacking_metadata
-from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, say_of_nodes, show, show_rows
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import (
     INTERNAL_LOGS,
@@ -370,7 +370,7 @@ def _options(options: argparse.ArgumentParser) -> None:
 async def _check_impact(client: Client, arguments: argparse.Namespace) -> int:
     config = client.config
     going = going_shards(config, arguments.names)
-    asker = NodeAsker(config, token_of(arguments))
+    asker = NodeAsker(config, access_of(arguments))
     try:
         found = await survey(config, asker, arguments.timeout or _SECONDS, copysets=arguments.copysets)
     finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED
-from ldquery.ctl.verb import Verb, format_size, say_of_nodes, show, show_rows, token_of
+from ldquery.ctl.verb import Verb, access_of, format_size, say_of_nodes, show, show_rows
 from ldquery.log_status import ASKED, lacks_records, logs_rows
 from logdevice_py.config.logs import LogGroup
 from logdevice_py.core.ids import LogId, NodeId
@@ -70,7 +70,7 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
     config, seconds = client.config, arguments.timeout or _SECONDS
     logs = chosen_logs(list(config.groups()), config.matching_logs, arguments.paths)
     constraints = Constraints(log_id=logs[0]) if len(logs) == 1 else EVERYTHING
-    asker, nodes = NodeAsker(config, token_of(arguments)), list(config.nodes)
+    asker, nodes = NodeAsker(config, access_of(arguments)), list(config.nodes)
     try:
         by_node, silent = await ask_in_turn(asker, nodes, (ASKED[:1], ASKED[1:]), seconds, constraints)
         found = {name: all_of(by_node, name) for name in ASKED}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNHEALTHY, parse_timeout, say
 from ldquery.ctl.nodes import parse_node
-from ldquery.ctl.verb import PROGRAM, Verb, iso_time, show, show_rows, token_of
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, iso_time, show, show_rows
 from logdevice_py.core.ids import NodeId, ShardId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, format_duration
@@ -52,7 +52,7 @@ async def opened(
     from logdevice_py.runtime.clock import wall_us
 
     seconds = arguments.timeout or _SECONDS
-    asker = NodeAsker(client.config, token_of(arguments))
+    asker = NodeAsker(client.config, access_of(arguments))
     try:
         async with MaintenanceLog(client, timeout=max(seconds, 3.0)) as log:
             await log.current()

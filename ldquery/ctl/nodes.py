@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
-from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of, without_unit
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, say_of_nodes, show, show_rows, without_unit
 from logdevice_py.core.ids import NODE_ID_MAX, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
@@ -44,7 +44,7 @@ def parse_nodes(text: str) -> NodeId | None:
 def _asker(client: Client, arguments: argparse.Namespace) -> NodeAsker:
     from client.node_tables import NodeAsker  # takes a while that other verbs need not spend
 
-    return NodeAsker(client.config, token_of(arguments))
+    return NodeAsker(client.config, access_of(arguments))
 
 
 def _chosen(client: Client, node: NodeId | None) -> list[NodeId]:
@@ -62,7 +62,7 @@ def _chosen(client: Client, node: NodeId | None) -> list[NodeId]:
 async def _status(client: Client, arguments: argparse.Namespace) -> int:
     from ldquery.ctl.health import cluster_health
 
-    health = await cluster_health(client.config, token_of(arguments), arguments.timeout or _SECONDS)
+    health = await cluster_health(client.config, access_of(arguments), arguments.timeout or _SECONDS)
     if not arguments.json:
         config, silent = client.config, len(health.silent)
         say_plain = (

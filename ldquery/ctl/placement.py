@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY, say
-from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, say_of_nodes, show, show_rows
 from ldquery.placement_report import domain_name, placement_rows
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Scope
@@ -185,7 +185,7 @@ async def _placement(client: Client, arguments: argparse.Namespace) -> int:
         TABLES[name] for name in ("historical_metadata", "log_storage_state", "copyset_distribution")
     )
     storing = sorted({node_of(shard) for shard in config.storage_shards()})
-    asker, of_log = NodeAsker(config, token_of(arguments)), Constraints(log_id=log)
+    asker, of_log = NodeAsker(config, access_of(arguments)), Constraints(log_id=log)
     try:
         metadata, _ = await asker.ask_any(history, list(config.nodes), of_log, None, seconds)
         stored, _ = await asker.ask_each(states, storing, of_log, None, seconds)

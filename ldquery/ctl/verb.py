@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from client.admin_access import AdminAccess
 from client.cli.positions import Anchor, NamedPosition, parse_position
 from client.cli.program import make_safe, put, say, standard_output
 from logdevice_py.core.ids import NodeId
-from logdevice_py.runtime.admin_token import program_token
 
 if TYPE_CHECKING:
     pass
@@ -41,13 +41,13 @@ class Verb:
     """False: it is run without one (None), as nothing of the cluster is asked."""
 
 
-def token_of(arguments: argparse.Namespace) -> str | None:
-    """The token of the admin API that the user has.
+def access_of(arguments: argparse.Namespace) -> AdminAccess:
+    """With what the user may ask the nodes' admin API.
 
     Raises:
         LogDeviceError: INVALID_CONFIG: it cannot be used.
     """
-    return program_token(Path(arguments.config), arguments.token_file)
+    return AdminAccess.of_program(Path(arguments.config), arguments.token_file)
 
 
 def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str | None = None) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
+from logdevice_py.config.permits import parse_grantees
+from logdevice_py.config.security import TLS_OFF, parse_security
 from logdevice_py.core.declare import setting, settings_from
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -32,6 +34,12 @@ class AdminSettings:
         False,
         unit="flag",
         doc="What only reads needs no token where only programs of the same machine reach the API.",
+    )
+    readers: str = setting(
+        "",
+        unit="text",
+        doc='Principals and groups ("prometheus, group/monitoring") who may read tables and metrics by their certificate or signed token over TLS. '
+        "Administrators may in any case.",
     )
     requests_max: int = setting(
         4,
@@ -102,7 +110,9 @@ def admin_settings(config: ClusterConfig) -> AdminSettings:
         LogDeviceError: INVALID_CONFIG.
     """
     try:
-        return settings_from(AdminSettings, config.settings.get("admin", {}))
+        settings = settings_from(AdminSettings, config.settings.get("admin", {}))
+        parse_grantees(settings.readers)
+        return settings
     except ValueError as error:
         raise LogDeviceError(Status.INVALID_CONFIG, f"[settings.admin] {error}") from None
 
@@ -122,8 +132,13 @@ def console_url(config: ClusterConfig) -> str | None:
     for member in config.nodes.values():
         endpoint = admin_endpoint(config, member)
         if endpoint is not None:
-            return f"http://{format_address(endpoint.host, endpoint.port)}/"
+            return f"{scheme(config)}://{format_address(endpoint.host, endpoint.port)}/"
     return None
+
+
+def scheme(config: ClusterConfig) -> str:
+    """How nodes of the cluster are asked: http, or https where they have TLS."""
+    return "http" if parse_security(config.settings).tls == TLS_OFF else "https"
 
 
 def format_address(host: str, port: int) -> str:

@@ -57,6 +57,18 @@ def parse_permits(raw: Any) -> Permits:
     return Permits(frozenset(map(_grant, written)))
 
 
+def parse_grantees(text: str) -> frozenset[str]:
+    """Names of principals and groups (``group/bi``), with commas between them.
+
+    Raises:
+        ValueError: one is no name.
+    """
+    names = [name for name in map(str.strip, text.split(",")) if name]
+    for name in names:
+        check_principal_name(name.removeprefix(GROUP_PREFIX))
+    return frozenset(names)
+
+
 def _grant(text: Any) -> tuple[Permission, str]:
     if not isinstance(text, str) or ":" not in text:
         raise ValueError(f"{text!r} is no grant: {_EXAMPLE}")

@@ -53,6 +53,18 @@ class SecuritySettings:
         doc="File of the public keys (PEM, Ed25519) of those who sign tokens of clients. Empty: no token is believed.",
     )
 
+    zookeeper_tls: bool = setting(
+        False,
+        unit="flag",
+        doc="Nodes speak TLS to ZooKeeper, with ca_file, certificate_file and key_file. The certificate of a server names its host as epoch_store does.",
+    )
+    zookeeper_auth_file: str = setting(
+        "",
+        unit="text",
+        doc="File with a name and a password, as name:password, by which nodes authenticate to ZooKeeper (digest); what they make there is open to them alone. "
+        "Empty: they do not, and it is open to whoever reaches ZooKeeper.",
+    )
+
     audit_file: str = setting(
         "",
         unit="text",
@@ -92,6 +104,10 @@ def parse_security(sections: Mapping[str, Mapping[str, Any]]) -> SecuritySetting
     if settings.tls not in _MODES:
         raise LogDeviceError(
             Status.INVALID_CONFIG, f"{where} tls: found {settings.tls!r}{suggestion(settings.tls, list(_MODES))}"
+        )
+    if settings.zookeeper_tls and not (settings.ca_file and settings.certificate_file):
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"{where} zookeeper_tls: ca_file and certificate_file say with which certificates"
         )
     if settings.audit_file and "{node}" not in settings.audit_file:
         raise LogDeviceError(

@@ -1,14 +1,16 @@
 """Makes certificates and tokens: of an authority (CA), of nodes, of principals. Needs `cryptography`, and PyJWT for tokens.
 
 In one directory: ``ca.pem`` and ``ca.key``, the authority; ``N3.pem``, of a node, and ``svc-clicks.pem``, of a principal, each a certificate and its key in one
-file; ``token.key`` and ``token.pem``, with which tokens are signed and checked; ``revoked.txt``, serial numbers that count no longer. What holds keys is
+file; ``zookeeper.auth``, by which nodes authenticate to ZooKeeper; ``token.key`` and ``token.pem``, with which tokens are signed and checked; ``revoked.txt``, serial numbers that count no longer. What holds keys is
 readable by its owner only. ``ca.key`` and ``token.key`` belong on no node.
 """
 
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 CA_DAYS: Final = 3650
 NODE_DAYS: Final = 397
 PRINCIPAL_DAYS: Final = 90
+_OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _BEFORE: Final = datetime.timedelta(minutes=5)
 """Clocks differ."""
 
@@ -103,16 +106,25 @@ class CertificateAuthority:
             _write(revoked, b"# serial numbers of certificates that count no longer, one a line, in hexadecimal\n")
         return True
 
-    def certify_node(self, node: NodeId, days: int = NODE_DAYS) -> MadeIdentity:
-        """A certificate for a node; it replaces an earlier one."""
-        return self._certify(f"N{node}", [node_uri(self._cluster, node)], days, server=True)
+    def certify_node(self, node: NodeId, days: int = NODE_DAYS, *, host: str | None = None) -> MadeIdentity:
+        """A certificate for a node; it replaces an earlier one.
+
+        Args:
+            host: of the node: browsers and others that know no node by its number look for it. They may ask on the node's own machine too.
+        """
+        hosts = [*dict.fromkeys([*([host] if host else []), *_OWN_HOSTS])]
+        return self._certify(f"N{node}", [node_uri(self._cluster, node)], days, hosts=hosts)
 
     def certify_principal(
-        self, principal: Principal, days: int = PRINCIPAL_DAYS, path: Path | None = None
+        self, principal: Principal, days: int = PRINCIPAL_DAYS, path: Path | None = None, *, hosts: Sequence[str] = ()
     ) -> MadeIdentity:
-        """A certificate for a principal; it replaces an earlier one."""
+        """A certificate for a principal; it replaces an earlier one.
+
+        Args:
+            hosts: names and addresses under which it serves others; none: it is a client only.
+        """
         uris = principal_uris(self._cluster, principal)
-        return self._certify(principal.name, uris, days, server=False, path=path)
+        return self._certify(principal.name, uris, days, hosts=hosts, path=path)
 
     def make_token(self, principal: Principal, seconds: int = 3600) -> str:
         """A signed token.
@@ -135,13 +147,21 @@ class CertificateAuthority:
             claims["groups"] = sorted(principal.groups)
         return jwt.encode(claims, _read_key(self.directory / "token.key"), algorithm=ALGORITHM)
 
+    def make_zookeeper_auth(self) -> bool:
+        """A name and a password for nodes at ZooKeeper, in ``zookeeper.auth``, where there is none. False: there was."""
+        path = self.directory / "zookeeper.auth"
+        if path.exists():
+            return False
+        _write_private(path, f"logdevice:{secrets.token_hex(16)}\n".encode())
+        return True
+
     def revoke(self, serial: str) -> None:
         """Put a serial number on the list."""
         path = self.directory / "revoked.txt"
         _write(path, path.read_bytes().rstrip(b"\n") + f"\n{serial}\n".encode())
 
     def _certify(
-        self, name: str, uris: Sequence[str], days: int, *, server: bool, path: Path | None = None
+        self, name: str, uris: Sequence[str], days: int, *, hosts: Sequence[str], path: Path | None = None
     ) -> MadeIdentity:
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -151,7 +171,7 @@ class CertificateAuthority:
         ca_key = _read_key(self.directory / "ca.key")
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
-            key.public_key(), _name(name), ca_key, ca.subject, uris, days, authority=False, server=server
+            key.public_key(), _name(name), ca_key, ca.subject, uris, days, authority=False, hosts=hosts
         )
         path = path or self.directory / f"{name}.pem"
         _write_private(path, certificate.public_bytes(Encoding.PEM) + _private_pem(key))
@@ -167,7 +187,7 @@ class CertificateAuthority:
         days: int,
         *,
         authority: bool,
-        server: bool = False,
+        hosts: Sequence[str] = (),
     ) -> Certificate:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
@@ -188,12 +208,23 @@ class CertificateAuthority:
             .add_extension(_usage(authority), critical=True)
         )
         if not authority:
-            names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
-            usages = [Usage.CLIENT_AUTH, *([Usage.SERVER_AUTH] if server else [])]
+            names = x509.SubjectAlternativeName(
+                [*(x509.UniformResourceIdentifier(uri) for uri in uris), *map(_host_name, hosts)]
+            )
+            usages = [Usage.CLIENT_AUTH, *([Usage.SERVER_AUTH] if hosts else [])]
             builder = builder.add_extension(names, critical=False).add_extension(
                 x509.ExtendedKeyUsage(usages), critical=False
             )
         return builder.sign(signer, hashes.SHA256())
+
+
+def _host_name(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _usage(authority: bool) -> Any:

@@ -81,6 +81,7 @@ class TlsContexts:
         self.revoked: frozenset[int] = frozenset()
         self._expires: Timestamp | None = None
         """None: nobody has asked since the files were read."""
+        self._asking: dict[NodeId, ssl.SSLContext] = {}
         self._seen = self._look_at_files()
         self._load()
 
@@ -121,6 +122,7 @@ class TlsContexts:
             server.num_tickets = 0
         revoked = frozenset[int]() if files.revoked is None else read_revoked(files.revoked)
         self._client, self._server, self.revoked = client, server, revoked
+        self._asking.clear()
         self._expires = None
 
     @property
@@ -133,6 +135,16 @@ class TlsContexts:
                 with contextlib.suppress(OSError, ValueError):
                     self._expires = expiry(self.files.certificate)
         return self._expires
+
+    def asking(self, node: NodeId) -> ssl.SSLContext:
+        """For requests to a node's HTTP service: the handshake fails unless the certificate is that of the node."""
+        context = self._asking.get(node)
+        if context is None:
+            context = self._asking[node] = _context(ssl.PROTOCOL_TLS_CLIENT, self.files)
+            context.check_hostname = False  # the certificate's node is looked at, which is more
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.sslobject_class = _certified_node(node, self)
+        return context
 
     def dial(self) -> TlsChannel:
         """For a connection that this process makes."""
@@ -157,6 +169,22 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
         why = error.strerror or str(error)
         raise LogDeviceError(Status.INVALID_CONFIG, f"{at}: cannot be used for TLS: {why}") from None
     return context
+
+
+def _certified_node(node: NodeId, contexts: TlsContexts) -> type[ssl.SSLObject]:
+    """The TLS of connections whose other end has to be a node."""
+
+    class CertifiedNode(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            proof = _proof_of(self, contexts.cluster)
+            if proof.serial in contexts.revoked:
+                raise ssl.SSLCertVerificationError(f"its certificate {proof.serial:x} is revoked")
+            if proof.node != node:
+                found = "no node" if proof.node is None else f"N{proof.node}"
+                raise ssl.SSLCertVerificationError(f"its certificate names {found}, not N{node} of this cluster")
+
+    return CertifiedNode
 
 
 def read_revoked(path: Path) -> frozenset[int]:
@@ -264,24 +292,28 @@ class TlsChannel:
 
     def proof(self) -> PeerProof:
         """What the other end has proved."""
-        certificate: Any = self._object.getpeercert() or {}
-        uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
-        subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
-        names = certified_names(uris, str(subject.get("commonName", "")), self._cluster)
-        until: Timestamp | None = None
-        if "notAfter" in certificate:
-            until = Timestamp(int(ssl.cert_time_to_seconds(certificate["notAfter"])) * 1_000_000)
-        serial = 0
-        with contextlib.suppress(ValueError):
-            serial = int(certificate.get("serialNumber", "0"), 16)
-        return PeerProof(
-            encrypted=True,
-            node=names.node,
-            cluster_uuid=self._cluster if names.node is not None else b"",
-            principal=names.principal,
-            serial=serial,
-            until=until,
-        )
+        return _proof_of(self._object, self._cluster)
+
+
+def _proof_of(tls: ssl.SSLObject, cluster: bytes) -> PeerProof:
+    certificate: Any = tls.getpeercert() or {}
+    uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+    subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
+    names = certified_names(uris, str(subject.get("commonName", "")), cluster)
+    until: Timestamp | None = None
+    if "notAfter" in certificate:
+        until = Timestamp(int(ssl.cert_time_to_seconds(certificate["notAfter"])) * 1_000_000)
+    serial = 0
+    with contextlib.suppress(ValueError):
+        serial = int(certificate.get("serialNumber", "0"), 16)
+    return PeerProof(
+        encrypted=True,
+        node=names.node,
+        cluster_uuid=cluster if names.node is not None else b"",
+        principal=names.principal,
+        serial=serial,
+        until=until,
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -18,6 +18,7 @@ from logdevice_py.runtime.admin_token import node_token, token_beside
 from logdevice_py.runtime.http.answers import answer
 from logdevice_py.runtime.http.listener import Handler, HttpListener, check_method, is_worth_a_line, no_such_page
 from logdevice_py.runtime.http.prometheus import render
+from logdevice_py.runtime.http.security import CLEAR_TEXT, Caller, HttpSecurity
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
 from server.admin import node_tables
@@ -27,7 +28,7 @@ from server.admin.metrics import AdminMetrics
 from server.admin.openapi import describe
 from server.admin.tables import NodeTables
 from server.audit.audit_log import ALLOWED
-from server.console.console import STREAMS, NodeConsole
+from server.console.console import PREFIX, STREAMS, NodeConsole
 from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
@@ -44,8 +45,13 @@ _NO_ACTIONS: Final = (
 )
 
 
-def read_token(cluster_file: Path, settings: AdminSettings, endpoint: AdminEndpoint) -> str | None:
+def read_token(
+    cluster_file: Path, settings: AdminSettings, endpoint: AdminEndpoint, *, proves: bool = False
+) -> str | None:
     """The token that requests must carry; None for none.
+
+    Args:
+        proves: administrators can prove who they are without one.
 
     Raises:
         LogDeviceError: INVALID_CONFIG: it is required and there is none, it cannot be read, is too short, or others may read it.
@@ -53,7 +59,7 @@ def read_token(cluster_file: Path, settings: AdminSettings, endpoint: AdminEndpo
     token = node_token(cluster_file, settings.token_file)
     if token is not None:
         return token
-    if not endpoint.is_loopback:
+    if not endpoint.is_loopback and not proves:
         raise LogDeviceError(
             Status.INVALID_CONFIG,
             "[settings.admin] expose = true: other machines reach the admin API, and there is no token: "
@@ -67,12 +73,19 @@ class AdminListener:
 
     no_token = _NO_ACTIONS
 
-    def __init__(self, host: AdminView, settings: AdminSettings, endpoint: AdminEndpoint, token: str | None) -> None:
+    def __init__(
+        self,
+        host: AdminView,
+        settings: AdminSettings,
+        endpoint: AdminEndpoint,
+        token: str | None,
+        security: HttpSecurity = CLEAR_TEXT,
+    ) -> None:
         self.metrics = AdminMetrics()
         self._host = host
         self._has_token = token is not None
         self._tables = NodeTables(host)
-        self._console = NodeConsole(host.path, host.node_id, token)
+        self._console = NodeConsole(host.path, host.node_id, token, for_administrators=security.permissions)
         self._http = HttpListener(
             self,
             settings,
@@ -83,6 +96,7 @@ class AdminListener:
             open_pages=self._console.pages,
             streams=STREAMS,
             on_refused=self._note_refusal,
+            security=security,
         )
         self._sampling: asyncio.Task[None] | None = None
         self._pages: dict[str, Handler] = {
@@ -101,7 +115,7 @@ class AdminListener:
 
     def tell(self) -> None:
         """Say in the log what operators may miss, once the node serves."""
-        if not self._has_token:
+        if not self._has_token and not self._http.security.permissions:
             path = token_beside(self._host.path)
             log.info("the admin API refuses actions: there is no token; %s would hold it", path)
 
@@ -127,7 +141,7 @@ class AdminListener:
             return partial(self._action, path.removeprefix(_ACTIONS))
         if path.startswith(_TABLES):
             found: Handler | None = partial(self._table, path.removeprefix(_TABLES))
-        elif (of_console := self._console.handler(request, self._http.has_token)) is not None:
+        elif (of_console := self._console.handler(request, self._http.caller(request).is_administrator)) is not None:
             return of_console
         else:
             found = self._pages.get(path)
@@ -139,6 +153,10 @@ class AdminListener:
     def changes(self, path: str) -> bool:
         """Actions do."""
         return path.startswith(_ACTIONS)
+
+    def is_for_readers(self, path: str) -> bool:
+        """What the console shows are records too."""
+        return not path.startswith(PREFIX)
 
     def health(self) -> dict[str, Any]:
         """Of the node."""
@@ -218,9 +236,9 @@ class AdminListener:
         parameters = action.check(given)
         self._must_serve()
         self.metrics.actions += 1
-        log.warning("an operator asked for %s %s", name, parameters)
-        host, origin = self._host, request.remote or ""
-        await host.note_action(origin, name, parameters, ALLOWED)
+        host, origin, who = self._host, request.remote or "", self._http.caller(request).name
+        log.warning("%s asked for %s %s", who, name, parameters)
+        await host.note_action(who, origin, name, parameters, ALLOWED)
         outcome = Status.ABORTED
         try:
             done = await action.run(host, parameters)
@@ -229,11 +247,11 @@ class AdminListener:
             outcome = error.status
             raise
         finally:
-            await host.note_action(origin, name, parameters, outcome.name)
+            await host.note_action(who, origin, name, parameters, outcome.name)
         return answer(done)
 
-    def _note_refusal(self, request: web.BaseRequest) -> None:
-        self._host.note_refusal(request.remote or "", request.path[:200])
+    def _note_refusal(self, request: web.BaseRequest, caller: Caller) -> None:
+        self._host.note_refusal(caller.name, request.remote or "", request.path[:200])
 
     def _must_serve(self) -> None:
         if not self._host.is_open:

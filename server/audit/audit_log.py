@@ -121,14 +121,16 @@ class AuditLog:
 
     # What is asked of the admin API
 
-    def request_refused(self, origin: str, what: str, now: Micros) -> None:
-        """Somebody without the token asked for something."""
-        if self._has_room("", now):
-            self._write({"who": "", "from": origin, "what": what, "outcome": Status.ACCESS.name}, None)
+    def request_refused(self, who: str, origin: str, what: str, now: Micros) -> None:
+        """Somebody asked for what he may not have. who: empty when he proves nothing."""
+        if self._has_room(who, now):
+            self._write({"who": who, "from": origin, "what": what, "outcome": Status.ACCESS.name}, None)
 
-    def administered(self, origin: str, what: str, given: Mapping[str, Any], outcome: str, done: Done) -> None:
-        """Somebody with the token asks for something (ALLOWED), or this is what became of it."""
-        fields = {"who": "the admin token", "from": origin, "what": what, "parameters": dict(given)}
+    def administered(
+        self, who: str, origin: str, what: str, given: Mapping[str, Any], outcome: str, done: Done
+    ) -> None:
+        """Somebody who may asks for something (ALLOWED), or this is what became of it."""
+        fields = {"who": who, "from": origin, "what": what, "parameters": dict(given)}
         self._write({**fields, "outcome": outcome}, done)
 
     # Lines

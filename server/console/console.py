@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ STREAMS: Final = frozenset({EVENTS})
 ASKED: Final = ("logs", "log", "records", "check")
 """What the worker is asked for by GET, with its parameters in the query."""
 _SQL: Final = "sql"
+_RECORDS: Final = "records"
 ANSWER_SECONDS: Final = 9.0
 """Less than the time that a request has by default, so that whoever waits gets a reason."""
 _STALL_SECONDS: Final = 30.0
@@ -33,30 +33,39 @@ _STALL_SECONDS: Final = 30.0
 class NodeConsole:
     """Pages, the live state, and questions. It changes nothing in the cluster."""
 
-    def __init__(self, cluster_file: Path, node: NodeId, token: str | None) -> None:
+    def __init__(
+        self, cluster_file: Path, node: NodeId, token: str | None, *, for_administrators: bool = False
+    ) -> None:
+        """
+        Args:
+            token: of the admin API.
+            for_administrators: records are shown to administrators only.
+        """
         self.pages = pages()
+        self._for_administrators = for_administrators
         self._link = WorkerLink(cluster_file, node, token)
 
-    def handler(self, request: web.BaseRequest, has_token: Callable[[web.BaseRequest], bool]) -> Handler | None:
+    def handler(self, request: web.BaseRequest, authorized: bool) -> Handler | None:
         """What answers a request; None: it is not the console's.
 
         Args:
-            has_token: whether a request carries the token. Nobody sees more through the console than by asking the nodes himself: the worker
-                shows the token to other nodes only for those who have shown it here.
+            authorized: whether an administrator asks. Nobody sees more through the console than by asking the nodes himself: the worker
+                shows the token and the node's certificate to other nodes only for administrators.
 
         Raises:
-            LogDeviceError: NOTSUPPORTED: another method.
+            LogDeviceError: NOTSUPPORTED: another method; ACCESS: records are for those who may read them.
         """
         if not request.path.startswith(PREFIX):
             return None
         name = request.path.removeprefix(PREFIX)
-        authorized = has_token(request)
         if request.path == EVENTS:
             check_method(request, "GET")
             return partial(self._events, authorized)
         if name == _SQL:
             check_method(request, "POST")
             return partial(self._run_sql, authorized)
+        if name == _RECORDS and self._for_administrators and not authorized:
+            raise LogDeviceError(Status.ACCESS, "the console shows records to administrators only")
         if name in ASKED:
             check_method(request, "GET")
             return partial(self._ask, name, authorized)

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from client.identity import ClientIdentity
 from client.node_tables import NodeAsker, as_dicts
 from client.read.items import CorruptRecord, Gap, Record
 from ldquery.ctl.health import all_of, ask_in_turn
@@ -259,7 +260,9 @@ def _shown_item(item: Record | CorruptRecord | Gap) -> dict[str, Any]:
     }
 
 
-def run_sql(config: ClusterConfig | Path, statement: str, token_file: Path | None) -> dict[str, Any]:
+def run_sql(
+    config: ClusterConfig | Path, statement: str, token_file: Path | None, identity: ClientIdentity | None = None
+) -> dict[str, Any]:
     """One SELECT; blocks. A statement that takes too long is ended.
 
     Args:
@@ -274,7 +277,7 @@ def run_sql(config: ClusterConfig | Path, statement: str, token_file: Path | Non
             Status.NOTSUPPORTED,
             f"SQL needs the extra `query` on this node: pip install 'logdevice-py[query]' ({error})",
         ) from None
-    with LDQuery(config, token_file=token_file) as session:
+    with LDQuery(config, token_file=token_file, identity=identity) as session:
         timer = threading.Timer(SQL_SECONDS, session.interrupt)
         timer.start()
         try:

@@ -16,14 +16,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from client.admin_access import AdminAccess
+from client.identity import ClientIdentity
 from client.node_tables import NodeAsker, as_dicts
 from ldquery.ctl.health import Found, ask_in_turn
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import TLS_OFF, parse_security
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import token_beside
+from logdevice_py.runtime.tls import TlsFiles
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 from server.console import questions
@@ -56,6 +60,7 @@ class ConsoleWorker:
         self._file: tuple[tuple[int, int], ClusterConfig] | None = None
         self._node = node
         self._token = token
+        """Shown to other nodes for administrators only, as is the certificate of the node."""
         self._askers: dict[bool, tuple[ClusterConfig, NodeAsker]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._sql = asyncio.Lock()
@@ -142,7 +147,9 @@ class ConsoleWorker:
 
     def _run_sql(self, config: ClusterConfig, statement: str, authorized: bool) -> Any:
         if not authorized or self._token is None:
-            return questions.run_sql(config, statement, None)
+            settings = parse_security(config.settings)
+            ca = self._path.parent / settings.ca_file if settings.tls != TLS_OFF else None
+            return questions.run_sql(config, statement, None, ClientIdentity(ca=ca))
         named = admin_settings(config).token_file
         file = self._path.parent / named if named else token_beside(self._path)
         return questions.run_sql(self._path, statement, file)
@@ -153,10 +160,19 @@ class ConsoleWorker:
         kept = self._askers.get(authorized)
         if kept is not None and kept[0] is config:
             return kept
-        made = self._askers[authorized] = (config, NodeAsker(config, self._token if authorized else None))
+        made = self._askers[authorized] = (config, NodeAsker(config, self._access(config, authorized)))
         if kept is not None:
             await kept[1].close()
         return made
+
+    def _access(self, config: ClusterConfig, authorized: bool) -> AdminAccess:
+        if not authorized:
+            return AdminAccess(None, self._path)
+        settings = parse_security(config.settings)
+        if settings.tls == TLS_OFF:
+            return AdminAccess(self._token, self._path)
+        files = TlsFiles.of_node(settings, self._path.parent, self._node)
+        return AdminAccess(self._token, self._path, ClientIdentity(certificate=files.certificate, key=files.key))
 
     async def _watch(self, number: int, authorized: bool) -> None:
         told: Any = None

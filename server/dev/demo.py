@@ -284,7 +284,7 @@ async def run(arguments: argparse.Namespace, directory: Path, lines: list[bytes]
         started = time.monotonic()
         await supervisor.listen()
         await supervisor.start_all()
-        await wait_until_acquainted(config, supervisor.running, timeout=60, token=supervisor.admin_token)
+        await wait_until_acquainted(config, supervisor.running, timeout=60, access=supervisor.admin_access)
         await wait_until_writable(layout.cluster_file(directory), timeout=60)
         source = "Python's standard library" if arguments.file is None else str(arguments.file)
         print(

@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from client.admin_access import AdminAccess
 from client.cli.options import ProgramParser, Words, complete_directories, complete_words, program_options
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY, discard_output
 from ldquery.ctl.health import cluster_health
@@ -26,7 +27,6 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
-from logdevice_py.runtime.admin_token import program_token
 from server.cluster_file import read_cluster_file
 from server.dev import layout
 from server.dev.identities import OPERATOR_ONLY, SECURITY, is_secure, make_identities
@@ -279,9 +279,9 @@ def _status(directory: Path, *, as_json: bool) -> int:
     rows = ask(directory, "status")
     running = [NodeId(row["node"]) for row in rows if row["state"] == "running"]
     config = read_cluster_file(layout.cluster_file(directory))
-    token = program_token(layout.cluster_file(directory), None)
+    access = AdminAccess.of_program(layout.cluster_file(directory))
     asked = [node for node in running if node in config.nodes]
-    health = asyncio.run(cluster_health(config, token, HEALTH_TIMEOUT, asked))
+    health = asyncio.run(cluster_health(config, access, HEALTH_TIMEOUT, asked))
     troubles = {row["node"]: row["troubles"] for row in health.rows}
     for row in rows:
         row["troubles"] = troubles.get(f"N{row['node']}", [])
@@ -396,7 +396,7 @@ async def _listen(supervisor: Supervisor, directory: Path) -> None:
 
 async def _until_ready(supervisor: Supervisor, path: Path) -> None:
     await wait_until_acquainted(
-        supervisor.config, supervisor.running, timeout=READY_TIMEOUT, token=supervisor.admin_token
+        supervisor.config, supervisor.running, timeout=READY_TIMEOUT, access=supervisor.admin_access
     )
     await wait_until_writable(path, timeout=READY_TIMEOUT)
 

@@ -15,6 +15,8 @@ from logdevice_py.runtime.certificates import CertificateAuthority
 from server.dev import layout
 
 OPERATOR: Final = Principal("operator")
+ZOOKEEPER: Final = Principal("zookeeper")
+"""Whose certificate the server has that a cluster brings along."""
 SECURITY: Final[Mapping[str, Any]] = {
     "tls": "require",
     "permissions": True,
@@ -43,9 +45,16 @@ def make_identities(directory: Path, config: ClusterConfig) -> None:
         return
     authority = CertificateAuthority(directory / "identity", config.uuid)
     authority.make()
-    for node in config.nodes:
+    for node, member in config.nodes.items():
         if not (directory / "identity" / f"N{node}.pem").exists():
-            authority.certify_node(node)
+            authority.certify_node(node, host=member.host)
+    if config.epoch_store.startswith("zookeeper:"):
+        authority.make_zookeeper_auth()
+        server = directory / "identity" / "zookeeper.pem"
+        if not server.exists():
+            addresses = config.epoch_store.removeprefix("zookeeper://").partition("/")[0].split(",")
+            hosts = [address.rpartition(":")[0] for address in addresses]
+            authority.certify_principal(ZOOKEEPER, hosts=hosts)
     operator = layout.cluster_file(directory).with_suffix(".pem")
     if not operator.exists():
         authority.certify_principal(OPERATOR, path=operator)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from client.admin_access import AdminAccess
 from client.client import Client
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.config.logs import Durability
@@ -137,10 +138,11 @@ class LocalCluster:
         try:
             await asyncio.gather(*(self.start_node(node) for node in range(self._nodes)))
             config = self.hosts[0].config
-            token = node_token(Path(self.config_file), admin_settings(config).token_file)
+            path = Path(self.config_file)
+            access = AdminAccess(node_token(path, admin_settings(config).token_file), path)
             nodes = self.hosts
             await wait_until_acquainted(
-                config, lambda: list(map(NodeId, nodes)), timeout=_ACQUAINTED_SECONDS, token=token
+                config, lambda: list(map(NodeId, nodes)), timeout=_ACQUAINTED_SECONDS, access=access
             )
         except BaseException:
             await self._close()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
+from client.admin_access import AdminAccess
 from client.client import Client
 from client.node_tables import NodeAsker, as_dicts
 from logdevice_py.config.admin import admin_endpoint
@@ -23,19 +24,19 @@ _PAUSE: Final = 0.05
 
 
 async def wait_until_acquainted(
-    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, token: str | None = None
+    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, access: AdminAccess
 ) -> None:
     """Return when each running node has heard of the shards of all running ones: epochs that begin from then on have them in their nodesets.
     An epoch that begins earlier does without those that are slow to start, and its recovery may need each of the few that it has. Nodes
     without an admin API are not asked.
 
     Args:
-        token: of the admin API, where that asks for it.
+        access: to the admin API.
 
     Raises:
         LogDeviceError: TIMEDOUT, naming a node that has not heard of another one.
     """
-    asker, end = NodeAsker(config, token), time.monotonic() + timeout
+    asker, end = NodeAsker(config, access), time.monotonic() + timeout
     try:
         while True:
             nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)
@@ -68,20 +69,20 @@ async def _stranger(asker: NodeAsker, nodes: list[NodeId], seconds: float) -> st
 
 
 async def wait_until_serving(
-    config: ClusterConfig, node: NodeId, *, alone: bool, timeout: float, token: str | None = None
+    config: ClusterConfig, node: NodeId, *, alone: bool, timeout: float, access: AdminAccess
 ) -> None:
     """Return when a node says that it takes requests. One without an admin API is not asked.
 
     Args:
         alone: too few others run for that; it is enough when it says so.
-        token: of the admin API, where that asks for it.
+        access: to the admin API.
 
     Raises:
         LogDeviceError: TIMEDOUT, with what the node said last.
     """
     if admin_endpoint(config, config.nodes[node]) is None:
         return
-    asker, end = NodeAsker(config, token), time.monotonic() + timeout
+    asker, end = NodeAsker(config, access), time.monotonic() + timeout
     table = TABLES["info"]
     try:
         while True:
@@ -97,18 +98,18 @@ async def wait_until_serving(
 
 
 async def wait_until_departures_handled(
-    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, token: str | None = None
+    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, access: AdminAccess
 ) -> None:
     """Return when no log relies on shards that departed before: a further node may be taken out of the cluster file then. Nodes without an admin API
     are not asked.
 
     Args:
-        token: of the admin API, where that asks for it.
+        access: to the admin API.
 
     Raises:
         LogDeviceError: TIMEDOUT, naming a node and what it still has to do.
     """
-    asker, end = NodeAsker(config, token), time.monotonic() + timeout
+    asker, end = NodeAsker(config, access), time.monotonic() + timeout
     try:
         while True:
             nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)

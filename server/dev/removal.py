@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator, Collection
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
+from client.admin_access import AdminAccess
 from client.node_tables import NodeAsker, as_dicts
 from epoch_store.interface import ReadMetadata, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
@@ -22,13 +24,14 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 from server.lost_copies import LossyEpochs, ShardsPresent, lossy_epochs
 from server.node_settings import NodeSettings
+from server.security import zookeeper_access
 
 _LOGS_AT_A_TIME: Final = 256
 _WITHOUT: Final = "--without-drain takes it out all the same"
 
 
 async def what_would_be_lost(
-    config: ClusterConfig, node: NodeId, running: Collection[NodeId], *, token: str | None, timeout: float
+    config: ClusterConfig, node: NodeId, running: Collection[NodeId], *, access: AdminAccess, timeout: float
 ) -> str | None:
     """Why the node had better stay for now, and what to do about it; None: it may go.
 
@@ -36,7 +39,7 @@ async def what_would_be_lost(
     a node that stays. That is judged by the nodesets of logs: of what is trimmed it is not known.
 
     Args:
-        token: of the admin API, where that asks for it.
+        access: to the admin API.
 
     Raises:
         LogDeviceError: it cannot be found out.
@@ -44,16 +47,16 @@ async def what_would_be_lost(
     if not config.nodes[node].shard_ids():
         return None
     if NodeSettings.of(config.settings).rebuilding.enabled:
-        return await _undrained(config, node, running, token, timeout)
+        return await _undrained(config, node, running, access, timeout)
     async with asyncio.timeout(timeout):
-        return await _without_other_copy(config, node)
+        return await _without_other_copy(config, node, access.cluster_file or Path())
 
 
 async def _undrained(
-    config: ClusterConfig, node: NodeId, running: Collection[NodeId], token: str | None, timeout: float
+    config: ClusterConfig, node: NodeId, running: Collection[NodeId], access: AdminAccess, timeout: float
 ) -> str | None:
     nodes = sorted(each for each in running if admin_endpoint(config, config.nodes[each]) is not None)
-    table, asker = TABLES["shard_rebuildings"], NodeAsker(config, token)
+    table, asker = TABLES["shard_rebuildings"], NodeAsker(config, access)
     try:
         answers, failures = await asker.ask_each(table, nodes, EVERYTHING, None, timeout)
     finally:
@@ -77,11 +80,11 @@ async def _undrained(
     return f"it holds copies that are not stored elsewhere: {told}. Empty it first ({commands}); {_WITHOUT}"
 
 
-async def _without_other_copy(config: ClusterConfig, node: NodeId) -> str | None:
+async def _without_other_copy(config: ClusterConfig, node: NodeId, cluster_file: Path) -> str | None:
     found: list[tuple[LogId, LossyEpochs]] = []
     going = set(config.nodes[node].shard_ids())
     staying = [shard for shard in config.storage_shards() if shard not in going]
-    async for log, metadata in _all_metadata(config):
+    async for log, metadata in _all_metadata(config, cluster_file):
         # A shard that has begun anew is in a nodeset with its present generation as soon as the log has another epoch.
         latest = {shard: each for interval in metadata.history for shard, each in sorted(interval.nodeset)}
         present = ShardsPresent(tuple((shard, latest.get(shard, Generation(0))) for shard in staying))
@@ -100,7 +103,7 @@ async def _without_other_copy(config: ClusterConfig, node: NodeId) -> str | None
     )
 
 
-async def _all_metadata(config: ClusterConfig) -> AsyncIterator[tuple[LogId, EpochMetaData]]:
+async def _all_metadata(config: ClusterConfig, cluster_file: Path) -> AsyncIterator[tuple[LogId, EpochMetaData]]:
     loop = asyncio.get_running_loop()
     store = open_epoch_store(
         config.epoch_store,
@@ -108,6 +111,7 @@ async def _all_metadata(config: ClusterConfig) -> AsyncIterator[tuple[LogId, Epo
         WriterIdentity(NodeId(-1), InstanceId(time.time_ns())),
         loop,
         hosts=[each.host for each in config.nodes.values()],
+        access=zookeeper_access(cluster_file, config, next(iter(config.nodes))),
     )
     try:
         logs = config.logs.ids()

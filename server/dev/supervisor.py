@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from client.admin_access import AdminAccess
 from client.cli.program import EXIT_FAILED, EXIT_USAGE
 from logdevice_py.config.cluster import ClusterConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
@@ -88,6 +89,11 @@ class Supervisor:
         self._token = ""
         self.admin_token: str | None = None
         """Of the nodes' admin API."""
+
+    @property
+    def admin_access(self) -> AdminAccess:
+        """With what the nodes' admin API is asked."""
+        return AdminAccess(self.admin_token, layout.cluster_file(self.directory))
 
     async def listen(self) -> None:
         """Take commands. OSError when another supervisor serves this directory."""
@@ -184,7 +190,7 @@ class Supervisor:
         child, members = self.children[node], len(self.config.nodes)
         alone = sees_too_few(members - len(self._answering()), members)
         serving = asyncio.create_task(
-            wait_until_serving(self.config, node, alone=alone, timeout=SERVE_TIMEOUT, token=self.admin_token)
+            wait_until_serving(self.config, node, alone=alone, timeout=SERVE_TIMEOUT, access=self.admin_access)
         )
         ended = asyncio.create_task(child.process.wait())
         try:
@@ -320,7 +326,7 @@ class Supervisor:
         known = self._known(node)
         try:
             await wait_until_departures_handled(
-                self.config, self._answering, timeout=SETTLE_TIMEOUT, token=self.admin_token
+                self.config, self._answering, timeout=SETTLE_TIMEOUT, access=self.admin_access
             )
         except LogDeviceError as error:
             raise CommandError(
@@ -341,7 +347,7 @@ class Supervisor:
     async def _check_copies(self, node: NodeId) -> None:
         try:
             problem = await what_would_be_lost(
-                self.config, node, self._answering(), token=self.admin_token, timeout=SETTLE_TIMEOUT / 2
+                self.config, node, self._answering(), access=self.admin_access, timeout=SETTLE_TIMEOUT / 2
             )
         except (LogDeviceError, TimeoutError) as error:
             told = error.detail if isinstance(error, LogDeviceError) else "the epoch store does not answer"

@@ -13,8 +13,10 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from logdevice_py.programs import own_program
@@ -49,11 +51,47 @@ def _jars() -> list[str]:
     return [str(path) for path in sorted(directory.glob("*.jar")) if path.name.startswith(_JARS)]
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperTls:
+    """With which certificates a server speaks TLS, as `ldctl identity make --host HOST zookeeper` makes them."""
+
+    ca: Path
+    certificate: Path
+    """And its key, in one file."""
+
+    def config(self) -> str:
+        """For zoo.cfg. ZooKeeper tells what a file is by its name: ours are PEM."""
+        return (
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={self.certificate}\nssl.keyStore.type=PEM\n"
+            f"ssl.trustStore.location={self.ca}\nssl.trustStore.type=PEM\n"
+            "ssl.clientAuth=need\nssl.hostnameVerification=false\nssl.protocol=TLSv1.3\nssl.enabledProtocols=TLSv1.3\n"
+        )
+
+    def context(self) -> ssl.SSLContext:
+        """Of who looks whether it serves."""
+        context = ssl.create_default_context(cafile=self.ca)
+        context.load_cert_chain(self.certificate)
+        return context
+
+
+def _tells_its_mode(connection: socket.socket) -> bool:
+    connection.sendall(b"srvr")
+    return b"Mode:" in connection.recv(4096)
+
+
 class ZooKeeperServer:
     """One standalone server. It keeps its address and its data in `directory` over restarts."""
 
     def __init__(
-        self, directory: Path, *, host: str = LOOPBACK, port: int = 0, tick_ms: int = 200, heap_mb: int = 128
+        self,
+        directory: Path,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        tick_ms: int = 200,
+        heap_mb: int = 128,
+        tls: ZooKeeperTls | None = None,
     ) -> None:
         """
         Args:
@@ -62,6 +100,7 @@ class ZooKeeperServer:
             port: 0 takes a free one.
             tick_ms: ZooKeeper's unit of time; sessions time out after 2 to 20 of them.
             heap_mb: of its virtual machine, which holds all that it stores.
+            tls: it speaks TLS only; None: clear text.
         """
         self.host = host
         self.port = port or free_ports(1, host)[0]
@@ -71,9 +110,11 @@ class ZooKeeperServer:
         self.log = directory / "server.log"
         """What the server printed."""
         self._config = directory / "zoo.cfg"
+        self._tls = tls
+        port_name = "clientPort" if tls is None else "secureClientPort"
         self._config.write_text(
-            f"dataDir={directory / 'data'}\nclientPort={self.port}\nclientPortAddress={host}\ntickTime={tick_ms}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+            f"dataDir={directory / 'data'}\n{port_name}={self.port}\n{port_name}Address={host}\ntickTime={tick_ms}\n"
+            f"admin.enableServer=false\n4lw.commands.whitelist=srvr\n{'' if tls is None else tls.config()}"
         )
 
     @property
@@ -168,7 +209,9 @@ class ZooKeeperServer:
         """The port opens before it serves: only an answer tells."""
         try:
             with socket.create_connection((self.host, self.port), timeout=1) as connection:
-                connection.sendall(b"srvr")
-                return b"Mode:" in connection.recv(4096)
+                if self._tls is None:
+                    return _tells_its_mode(connection)
+                with self._tls.context().wrap_socket(connection, server_hostname=self.host) as encrypted:
+                    return _tells_its_mode(encrypted)
         except OSError:
             return False

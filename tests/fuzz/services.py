@@ -139,12 +139,12 @@ def _audited(what: str, note: Callable[[AuditLog], None]) -> None:
     assert len(effect.line.splitlines()) == 1, effect.line
 
 
-async def _note_action(origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
-    _audited(what, lambda audit: audit.administered(origin, what, given, outcome, lambda ok, now: None))
+async def _note_action(who: str, origin: str, what: str, given: Mapping[str, Any], outcome: str) -> None:
+    _audited(what, lambda audit: audit.administered(who, origin, what, given, outcome, lambda ok, now: None))
 
 
-def _note_refusal(origin: str, what: str) -> None:
-    _audited(what, lambda audit: audit.request_refused(origin, what, Micros(0)))
+def _note_refusal(who: str, origin: str, what: str) -> None:
+    _audited(what, lambda audit: audit.request_refused(who, origin, what, Micros(0)))
 
 
 def _host() -> Any:

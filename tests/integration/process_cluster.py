@@ -57,7 +57,7 @@ class ProcessCluster:
     async def acquainted(self) -> None:
         """Wait until all nodes that run have heard of each other, so that what fails next is all that is missing in a nodeset."""
         supervisor = self.supervisor
-        await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, token=supervisor.admin_token)
+        await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, access=supervisor.admin_access)
 
     async def wipe(self, node: int) -> None:
         """Delete the data of a node that is down."""

@@ -21,7 +21,7 @@ from server.admin.actions import ACTIONS
 from server.dev import layout
 from server.dev.local_cluster import LocalCluster
 from tests.integration.process_cluster import process_cluster
-from tests.integration.test_admin_api import LONG_ENOUGH, RIGHT, exchange, get, is_ended, one_node, write_token
+from tests.integration.test_admin_api import LONG_ENOUGH, RIGHT, exchange, get, is_ended, one_node, tls_of, write_token
 
 LOG = LogId(1)
 NO_ACTIONS = [
@@ -61,7 +61,7 @@ async def act_at(config_file: str, node: int, name: str, parameters: Mapping[str
     config = load_cluster(await asyncio.to_thread(Path(config_file).read_text))
     endpoint = admin_endpoint(config, config.nodes[NodeId(node)])
     assert endpoint is not None
-    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=tls_of(config_file))
     token = program_token(Path(config_file), None)
     authorization = () if token is None else (f"Authorization: Bearer {token}",)
     writer.write(post(f"/v1/actions/{name}", json.dumps(parameters).encode(), *authorization))

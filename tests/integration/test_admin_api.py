@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import os
+import ssl
 import stat
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +21,7 @@ from ldquery.session import LDQuery
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import TLS_OFF, parse_security
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import make_token, node_token, program_token, token_beside
@@ -70,9 +72,16 @@ async def running(cluster: LocalCluster, count: int) -> AdminMetrics:
     return metrics
 
 
+def tls_of(config_file: str) -> ssl.SSLContext | None:
+    """None: the cluster speaks clear text."""
+    file = Path(config_file)
+    security = parse_security(load_cluster(file.read_text()).settings)
+    return None if security.tls == TLS_OFF else ssl.create_default_context(cafile=file.parent / security.ca_file)
+
+
 async def exchange(cluster: LocalCluster, request: bytes) -> tuple[int, bytes]:
     """Send bytes, read to the end of the connection: the HTTP status and the body; 0 when it was closed without a word."""
-    reader, writer = await asyncio.open_connection(*address(cluster))
+    reader, writer = await asyncio.open_connection(*address(cluster), ssl=tls_of(cluster.config_file))
     try:
         writer.write(request)
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from client.admin_access import AdminAccess
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
 from client.node_tables import NodeAsker
 from ldquery.ctl.main import parser, run
@@ -16,7 +17,6 @@ from ldquery.session import LDQuery
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.runtime.admin_token import program_token
 from server.dev.local_cluster import LocalCluster
 
 
@@ -56,7 +56,7 @@ async def test_a_node_goes_when_it_is_safe_and_everybody_sees_it(capsys: pytest.
         assert await types("maintenance", "list") == []
 
         asker = NodeAsker(
-            load_cluster(Path(cluster.config_file).read_text()), program_token(Path(cluster.config_file), None)
+            load_cluster(Path(cluster.config_file).read_text()), AdminAccess.of_program(Path(cluster.config_file))
         )
         given = {"who": "N0, N2:S0", "kind": "may disappear", "seconds": 60, "reason": "by hand"}
         try:

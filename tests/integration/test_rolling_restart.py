@@ -21,7 +21,7 @@ STALL_MAX = 10.0
 async def instances(cluster: ProcessCluster) -> dict[int, str]:
     """The run of each node."""
     config = cluster.supervisor.config
-    asker = NodeAsker(config, cluster.supervisor.admin_token)
+    asker = NodeAsker(config, cluster.supervisor.admin_access)
     try:
         rows, failures = await asker.ask_each(TABLES["info"], list(config.nodes), EVERYTHING, None, 30)
     finally:

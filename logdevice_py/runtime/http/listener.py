@@ -18,9 +18,12 @@ from aiohttp.http_exceptions import HttpProcessingError
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.http.answers import answer, explain_failure, refusal
+from logdevice_py.runtime.http.connection import HttpConnection
 from logdevice_py.runtime.http.metrics import HttpMetrics
 from logdevice_py.runtime.http.places import ConnectionPlaces
+from logdevice_py.runtime.http.security import CLEAR_TEXT, PROOF, TOKEN_BEARER, Caller, HttpSecurity, proof_of
 from logdevice_py.runtime.http.try_page import PAGE, PAGE_HEADERS, TRY_PAGE
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -52,7 +55,10 @@ class HttpApi(Protocol):
         """
 
     def changes(self, path: str) -> bool:
-        """Whether requests of a path change something: they need the token always."""
+        """Whether requests of a path change something: they need the token, or an administrator, always."""
+
+    def is_for_readers(self, path: str) -> bool:
+        """Whether a path is for those who may only read."""
 
     def health(self) -> dict[str, Any]:
         """What whoever may read is told besides that the process answers."""
@@ -62,26 +68,6 @@ class HttpApi(Protocol):
 
     no_token: str
     """Why what changes something is refused where there is no token."""
-
-
-class _Placed(asyncio.Protocol):
-    """A connection that has a place from its first to its last moment; all it does is done by `inner`."""
-
-    def __init__(self, inner: asyncio.Protocol, listener: HttpListener) -> None:
-        self._inner = inner
-        self._listener = listener
-        self.data_received = inner.data_received  # type: ignore[method-assign]
-        self.eof_received = inner.eof_received  # type: ignore[method-assign]
-        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._inner.connection_made(transport)
-        self._listener.place(self._inner, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.places.gone(self._inner)
-        self._inner.connection_lost(exc)
 
 
 class HttpListener:
@@ -99,7 +85,8 @@ class HttpListener:
         line_max: int = _LINE_MAX,
         open_pages: Mapping[str, Handler] | None = None,
         streams: frozenset[str] = frozenset(),
-        on_refused: Callable[[web.BaseRequest], None] | None = None,
+        on_refused: Callable[[web.BaseRequest, Caller], None] | None = None,
+        security: HttpSecurity = CLEAR_TEXT,
     ) -> None:
         """
         Args:
@@ -113,10 +100,17 @@ class HttpListener:
             open_pages: pages without data, by path: anybody who reaches the service gets them. One of them may be `/`.
             streams: paths whose answers go on for as long as somebody reads them: they have no time limit and are counted apart,
                 at most `streams_max` of the settings.
-            on_refused: is told of requests without the token that need it.
+            on_refused: is told of requests of those who may not have what they ask for.
+            security: encryption, and who is believed to be whom.
         """
         self.places = ConnectionPlaces(settings)
         self.metrics = metrics
+        self.security = security
+        self._diagnostics = Diagnostics(log)
+        self._proved: set[HttpConnection] = set()
+        """Connections, where what they prove may cease to count."""
+        self._streaming: dict[asyncio.Protocol, web.BaseRequest] = {}
+        """Requests for streams that are answered, by connection."""
         self._api = api
         self._settings = settings
         self._endpoint = endpoint
@@ -178,25 +172,54 @@ class HttpListener:
     def _accept(self) -> asyncio.Protocol:
         assert self._runner is not None
         assert self._runner.server is not None
-        return _Placed(self._runner.server(), self)
+        return HttpConnection(self._runner.server(), self)
 
-    def place(self, protocol: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
+    def arrived(self, connection: HttpConnection) -> None:
         """A connection was accepted: where there is no place for it, an idle one makes way."""
-        peer = transport.get_extra_info("peername")
+        assert connection.transport is not None
+        if self.security.contexts is not None:
+            self._proved.add(connection)
+        peer = connection.transport.get_extra_info("peername")
         address = str(peer[0]) if peer else ""  # it may be gone already
-        leaves = self.places.arrived(protocol, address, monotonic_us())
-        if leaves is protocol:
+        leaves = self.places.arrived(connection.inner, address, monotonic_us())
+        if leaves is connection.inner:
             self.metrics.connections_refused += 1
-            cast(asyncio.Transport, transport).abort()
+            connection.abort()
         elif leaves is not None:
             self.metrics.connections_displaced += 1
             _abort(cast(asyncio.Protocol, leaves))
+
+    def left(self, connection: HttpConnection) -> None:
+        """A connection is gone."""
+        self._proved.discard(connection)
+        self.places.gone(connection.inner)
+
+    def failed(self, connection: HttpConnection, why: str) -> None:
+        """A connection is closed for what the other end sent."""
+        self.metrics.tls_failed += 1
+        assert connection.transport is not None
+        peer = connection.transport.get_extra_info("peername")
+        origin = str(peer[0]) if peer else "somebody"
+        self._diagnostics.warn("no TLS connection", f"{origin}: {why}; connection closed", monotonic_us())
 
     def _sweep(self) -> None:
         for protocol in self.places.idle_before(monotonic_us() - self._settings.request_timeout_us):
             self.metrics.connections_idle += 1
             _abort(cast(asyncio.Protocol, protocol))
+        self._end_fallen()
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+
+    def _end_fallen(self) -> None:
+        """Read certificates and revoked numbers again if they changed; end connections that stand on what counts no longer, and streams of those
+        who may not see them any more."""
+        if self.security.contexts is None:
+            return
+        self.security.contexts.reload()
+        for connection in [each for each in self._proved if self.security.fallen(each.proof)]:
+            connection.abort()
+        for protocol, request in list(self._streaming.items()):
+            if self._refuse_stranger(request, self.caller(request)) is not None:
+                _abort(protocol)
 
     # Requests
 
@@ -207,9 +230,12 @@ class HttpListener:
         streams = request.path in self._stream_paths
         metrics.streams_open += streams
         metrics.requests_running += not streams
+        if streams:
+            self._streaming[protocol] = request
         try:
             response = await self._admit(request)
         finally:
+            self._streaming.pop(protocol, None)
             metrics.requests += 1
             metrics.streams_open -= streams
             metrics.requests_running -= not streams
@@ -221,12 +247,13 @@ class HttpListener:
 
     async def _admit(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
-        if not self.has_token(request):
-            refused = self._refuse_stranger(request)
+        caller = self.caller(request)
+        if not caller.is_administrator:
+            refused = self._refuse_stranger(request, caller)
             if refused is not None:
                 self.metrics.requests_unauthorized += 1
                 if self._on_refused is not None:
-                    self._on_refused(request)
+                    self._on_refused(request, caller)
                 return refused
         streams = path in self._stream_paths
         if streams and self.metrics.streams_open > self._streams_max():
@@ -265,28 +292,39 @@ class HttpListener:
         check_method(request, "GET", "HEAD")
         return own
 
-    def has_token(self, request: web.BaseRequest) -> bool:
-        """Whether a request carries the token."""
-        if self._token is None:
-            return False
+    def caller(self, request: web.BaseRequest) -> Caller:
+        """Who sent a request: the bearer of the token, or whom a certificate or a signed token names."""
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        bearer = given.strip() if scheme.lower() == "bearer" else ""
         # what is no UTF-8 in a header stands there as surrogates
-        given_bytes = given.strip().encode("utf-8", "surrogateescape")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given_bytes, self._token)
+        if self._token is not None and hmac.compare_digest(bearer.encode("utf-8", "surrogateescape"), self._token):
+            return TOKEN_BEARER
+        told = None if request.transport is None else request.transport.get_extra_info(PROOF)
+        return self.security.caller(proof_of(told), bearer)
 
-    def _refuse_stranger(self, request: web.BaseRequest) -> web.Response | None:
-        """Why a request without the token is refused; None when it needs none."""
-        changes = self._api.changes(request.path)
-        if changes and self._token is None:
+    def _refuse_stranger(self, request: web.BaseRequest, caller: Caller) -> web.Response | None:
+        """Why a request of somebody is refused; None when he may have what it asks for."""
+        path = request.path
+        if caller.is_administrator:
+            return None
+        changes = self._api.changes(path)
+        if changes and caller.name:
+            return refusal(Status.ACCESS, f"principal {caller.name} may not do this: it has no admin in [defaults]")
+        if changes and self._token is None and self.security.contexts is None:
             return refusal(Status.ACCESS, self._api.no_token)
-        if changes or not (self.reads_are_open() or request.path in UNLIMITED or request.path in self._open_paths):
-            return refusal(Status.ACCESS, "a valid bearer token is required", code=401)
+        is_open = self.reads_are_open() or path in UNLIMITED or path in self._open_paths
+        if changes or not (is_open or (caller.is_reader and self._api.is_for_readers(path))):
+            if caller.name:
+                return refusal(Status.ACCESS, f"principal {caller.name} may not read this")
+            return refusal(Status.ACCESS, "a valid bearer token, or a certificate, is required", code=401)
         if self._endpoint.is_loopback and not _names_a_machine(request.host):
             return refusal(Status.ACCESS, "Host: write an address, or localhost")
         return None
 
     def reads_are_open(self) -> bool:
-        """Whether what only reads needs no token."""
+        """Whether what only reads needs no proof of who asks."""
+        if not self._endpoint.is_loopback and self.security.contexts is not None:
+            return False
         return self._token is None or (self._settings.open_reads and self._endpoint.is_loopback)
 
     async def _health(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -298,7 +336,7 @@ class HttpListener:
         return answer({"status": status.name, **self._facts(request)}) if status is Status.OK else refusal(status)
 
     def _facts(self, request: web.BaseRequest) -> dict[str, Any]:
-        return self._api.health() if self.reads_are_open() or self.has_token(request) else {}
+        return self._api.health() if self.reads_are_open() or self.caller(request).is_reader else {}
 
     async def _try_page(self, request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=PAGE, content_type="text/html", headers=PAGE_HEADERS)

@@ -25,4 +25,7 @@ class HttpMetrics:
     connections_displaced: int = counter(
         "Idle connections ended because another one came and had no place.", unit="connections"
     )
+    tls_failed: int = counter(
+        "Connections closed for clear text, no valid TLS, or a certificate that is not accepted.", unit="connections"
+    )
     connections_idle: int = counter("Connections ended because no request came.", unit="connections")

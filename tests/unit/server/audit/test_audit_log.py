@@ -238,10 +238,15 @@ class TestInternalLogs:
 class TestAdministration:
     def test_it_waits_for_its_line(self) -> None:
         node, told = AuditedNode(), list[bool]()
-        node.audit.administered("10.9.9.9", "set", {"name": "x"}, "ALLOWED", lambda ok, now: told.append(ok))
+        node.audit.administered("ops", "10.9.9.9", "set", {"name": "x"}, "ALLOWED", lambda ok, now: told.append(ok))
         node.turn()
         (line,) = node.lines()
-        assert (line["from"], line["what"], line["parameters"]) == ("10.9.9.9", "set", {"name": "x"})
+        assert (line["who"], line["from"], line["what"], line["parameters"]) == (
+            "ops",
+            "10.9.9.9",
+            "set",
+            {"name": "x"},
+        )
         assert told == []
         node.audit.on_written(node.tokens(), True, node.now)
         assert told == [True]
@@ -249,7 +254,7 @@ class TestAdministration:
     def test_strangers_at_the_admin_api_are_bounded_too(self) -> None:
         node = AuditedNode()
         for _ in range(50):
-            node.audit.request_refused("10.9.9.9", "/v1/actions/stop", node.now)
+            node.audit.request_refused("", "10.9.9.9", "/v1/actions/stop", node.now)
         node.turn()
         assert len(node.lines()) == 10
 
