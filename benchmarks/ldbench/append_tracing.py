@@ -25,6 +25,7 @@ from benchmarks.ldbench.append_waterfall import (
 from benchmarks.ldbench.engine import DurabilityClass, StartOptions
 from benchmarks.ldbench.engines.logdevice import LogDeviceEngine
 from benchmarks.ldbench.precise_timer import PreciseTimer
+from client.admin_access import AdminAccess
 from client.client import Client
 from client.network import ClientMachines
 from client.node_tables import NodeAsker
@@ -32,7 +33,6 @@ from client.sockets import SocketNetwork
 from ldquery.ctl.health import ask_tables
 from logdevice_py.core.ids import NodeId, format_peer, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.runtime.append_trace import AppendTrace
 from server.dev import layout
 from storage_node.log_store.settings import STORE_KINDS
@@ -155,7 +155,7 @@ async def trace_log(order: TraceOrder, config_file: Path, log: int) -> TraceRepo
         return networks[-1]
 
     async with Client(str(config_file), network=network) as client:
-        nodes, asker = list(client.config.nodes), NodeAsker(client.config, program_token(config_file, None))
+        nodes, asker = list(client.config.nodes), NodeAsker(client.config, AdminAccess.of_program(config_file))
         try:
             await _appends(client, log, order, min(_WARM, order.appends))
             untraced = await _appends(client, log, order, order.appends)

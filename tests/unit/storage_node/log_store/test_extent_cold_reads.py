@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
 
 import pytest
 
@@ -185,7 +186,12 @@ class TestService:
         async def run() -> ReadResult:
             service = ShardService(it.store, contents, SETTINGS, lambda: Timestamp(it.now))
             told: asyncio.Queue[Completion] = asyncio.Queue()
-            service.run([request()], lambda done: [told.put_nowait(each) for each in done] and None)
+
+            def tell(done: Iterable[Completion]) -> None:
+                for each in done:
+                    told.put_nowait(each)
+
+            service.run([request()], tell)
             done = await told.get()
             assert isinstance(done, ReadDone)
             await service.close()
