@@ -9,6 +9,7 @@ another process (`docs/decisions/0003-reads-of-cold-data.md`), or of a store in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.clock import monotonic_us
 from storage_node.log_store.extents.cold_reads import ColdRead, ColdReads
+from storage_node.log_store.extents.kernel_sync import KernelQueue, KernelSync, KernelSyncUnavailableError
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.identity import Judgement, ShardMarker
@@ -113,7 +115,7 @@ class ShardService:
         if isinstance(store, ExtentLogStore):
             self._cold_reads = ColdReads(store, settings.cold_readers_max, settings.warm_bytes)
             self._readers = ThreadPoolExecutor(max(1, settings.cold_readers_max), "log-store-reader")
-        self._sync_thread = SyncThread(store, settings.sync_delay_us, self._on_synced)
+        self._syncs = self._make_syncs()
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._dropper: asyncio.TimerHandle | None = None
         self._chore: asyncio.Future[None] | None = None
@@ -210,6 +212,18 @@ class ShardService:
 
     # ---- group commit
 
+    def _make_syncs(self) -> KernelSync | SyncThread:
+        store, settings = self._store, self._settings
+        if isinstance(store, ExtentLogStore) and settings.kernel_sync and not settings.sync_delay_us:
+            with contextlib.suppress(KernelSyncUnavailableError):
+                return KernelSync(store, KernelQueue(), self._loop, self._on_synced, self._sync_by_thread)
+        return SyncThread(store, settings.sync_delay_us, self._on_synced)
+
+    def _sync_by_thread(self) -> None:
+        """The kernel does not sync by itself."""
+        self._syncs = SyncThread(self._store, 0, self._on_synced)
+        self._syncs.request()
+
     def _sync_when_due(self) -> None:
         """Begin the next sync if it is due, or set the timer for it."""
         deadline = self._commit.deadline()
@@ -219,7 +233,7 @@ class ShardService:
         if wait <= 0:
             self._commit.begin(self._wall())
             self._idle.clear()
-            self._sync_thread.request()
+            self._syncs.request()
         elif self._sync_timer is None or deadline < self._sync_at:
             if self._sync_timer is not None:
                 self._sync_timer.cancel()
@@ -236,7 +250,7 @@ class ShardService:
         metrics.sync_time_max = max(metrics.sync_time_max, took)
         written: list[Completion] = [*self._commit.end(status)]
         if self.trace is not None:
-            self.trace.synced(self._shard, self._sync_thread.ended_ns, took * 1000)
+            self.trace.synced(self._shard, self._syncs.ended_ns, took * 1000)
             self._trace_outcomes(self.trace, written)
         self._sync_when_due()
         if isinstance(self._store, ExtentLogStore) and self._store.has_chores:
@@ -488,7 +502,10 @@ class ShardService:
             await self._warmer.close()
         if self._readers is not None:
             self._readers.shutdown(wait=False)
-        await asyncio.to_thread(self._sync_thread.stop)
+        if isinstance(self._syncs, SyncThread):
+            await asyncio.to_thread(self._syncs.stop)
+        else:
+            self._syncs.close()
         if self._chore is not None and isinstance(self._store, ExtentLogStore):
             await self._chore
         await asyncio.to_thread(self._store.close)

@@ -202,6 +202,11 @@ class LogStoreSettings:
         lo=1_000,
         doc="Writes without sync are synced in the background after this time at the latest.",
     )
+    kernel_sync: bool = setting(
+        True,
+        unit="flag",
+        doc="Files of a store in extents are synced by the kernel beside the event loop, where it can (Linux), else by a thread.",
+    )
     sync_delay_us: int = setting(
         0, unit="us", lo=0, hi=10_000_000, doc="Every sync takes this much longer: to see how slower disks would do."
     )

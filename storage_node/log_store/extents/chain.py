@@ -277,6 +277,14 @@ class Chain:
         """
         for file, mark in ticket.files:
             file.sync(mark)
+        self.covered(ticket)
+
+    def give_back(self, ticket: SyncTicket) -> None:
+        """Its files are not synced: the next sync has to."""
+        self._dirty += [file for file, _ in ticket.files]
+
+    def covered(self, ticket: SyncTicket) -> None:
+        """All its files are synced."""
         self.synced = max(self.synced, ticket.number)
         self._covered_bytes = ticket.size
 

@@ -41,6 +41,11 @@ class RealFile:
         self.name = name
         self._descriptor = descriptor
 
+    @property
+    def descriptor(self) -> int:
+        """Open for as long as somebody refers to the file."""
+        return self._descriptor
+
     def __del__(self) -> None:
         os.close(self._descriptor)
 

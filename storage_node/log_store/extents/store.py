@@ -379,6 +379,22 @@ class ExtentLogStore:
             self._fail(str(error))
         return Status.FAILED if self._failed else Status.OK
 
+    def end_sync(self, ticket: SyncTicket, failure: str) -> Status:
+        """End a sync whose files somebody else has synced.
+
+        Args:
+            failure: why not all of them are; empty: they are.
+        """
+        if failure:
+            self._fail(failure)
+        elif not self._failed:
+            self._chain.covered(ticket)
+        return Status.FAILED if self._failed else Status.OK
+
+    def abandon_sync(self, ticket: SyncTicket) -> None:
+        """A sync that was begun covers nothing: the next one syncs its files as well."""
+        self._chain.give_back(ticket)
+
     def sync(self) -> Status:
         """Make durable every batch whose `write` returned before the call."""
         return self.finish_sync(self.begin_sync())
