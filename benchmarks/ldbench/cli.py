@@ -200,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
     follow.add_argument("--copies", type=_count(1), default=3, help="of each record (default: 3)")
     follow.add_argument("--store", choices=STORE_KINDS, default=STORE_KINDS[0], help="what shards are stored in")
     follow.add_argument("--fill", type=parse_size, default=0, metavar="SIZE", help="so much is written just before")
-    follow.add_argument("--config", type=Path, help="of a cluster that runs; default: one of its own")
+    follow.add_argument("--cluster", type=Path, metavar="FILE", help="of a cluster that runs; default: one of its own")
     follow.add_argument("--log", type=_count(1), metavar="LOG", help="of that cluster: takes the appends")
     follow.add_argument("--directory", type=Path, help="on the disk to be measured")
     follow.add_argument("--output", type=Path, default=results, help="of trace.txt, trace.svg and trace.json")
@@ -354,17 +354,17 @@ def _trace(arguments: argparse.Namespace) -> None:
         store=arguments.store,
         fill_bytes=arguments.fill,
     )
-    if arguments.config is not None and arguments.log is None:
-        raise ValueError("--config: name a log that takes the appends: --log 7")
+    if arguments.cluster is not None and arguments.log is None:
+        raise ValueError("--cluster: name a log that takes the appends: --log 7")
     with (
         tempfile.TemporaryDirectory(prefix="ldbench-", dir=arguments.directory) as directory,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         try:
-            if arguments.config is None:
+            if arguments.cluster is None:
                 report = runner.run(trace(order, Path(directory)))
             else:
-                report = runner.run(trace_log(order, arguments.config, arguments.log))
+                report = runner.run(trace_log(order, arguments.cluster, arguments.log))
         except (EngineError, LogDeviceError) as error:
             raise ValueError(str(error)) from error
     for path in report.save(arguments.output):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ldbench import cli
+from benchmarks.ldbench.append_tracing import TraceOrder
+from benchmarks.ldbench.engine import EngineError
 from benchmarks.ldbench.measurement import BenchReport, Case, EngineInfo, Measurement
 
 
@@ -116,3 +118,22 @@ def test_a_comparison_tells_what_is_void_what_is_alone_and_what_was_measured_for
         "only in the first report: 1 of 3 pairs of case and system",
         "timed parts of 5 s are compared with those of 1 s",
     ]
+
+
+def test_a_trace_of_a_cluster_that_runs_wants_a_log_and_one_of_its_own_wants_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOGDEVICE_CLUSTER", raising=False)
+    assert cli.main(["trace", "--cluster", str(tmp_path / "cluster.toml"), f"--output={tmp_path / 'out'}"]) == 2
+    assert "name a log that takes the appends: --log 7" in capsys.readouterr().err
+    asked: list[TraceOrder] = []
+
+    async def no_trace(order: TraceOrder, directory: Path) -> None:
+        asked.append(order)
+        raise EngineError("nothing starts here")
+
+    monkeypatch.setattr(cli, "trace", no_trace)
+    assert cli.main(["trace", "--rate", "500", "--fill", "5GiB", f"--output={tmp_path / 'out'}"]) == 2
+    assert asked == [TraceOrder(rate=500, fill_bytes=5 << 30)]
+    assert "nothing starts here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
