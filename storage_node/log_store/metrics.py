@@ -34,7 +34,7 @@ class LogStoreMetrics:
         "Times that RocksDB failed at compaction or at writing a file, because a file is damaged.", unit="errors"
     )
     files_rewritten: int = counter(
-        "Times that a damaged manifest or write-ahead log was replaced by what memory had.", unit="times"
+        "Times that a damaged manifest, write-ahead log or control part was replaced by what memory had.", unit="times"
     )
     damaged_partitions: int = gauge("Partitions whose files are damaged and not replaced yet.", unit="partitions")
     partitions: int = gauge("Time partitions that are in use.", unit="partitions")

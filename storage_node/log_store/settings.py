@@ -97,7 +97,7 @@ class LogStoreSettings:
         60_000_000,
         unit="us",
         lo=10_000,
-        doc="Between two times that the manifest and the write-ahead log are compared with their checksums.",
+        doc="Between two times that the manifest and the write-ahead log, or the control parts that the next opening would read, are compared with their checksums.",
     )
     file_check_share_percent: int = setting(
         5,

@@ -207,6 +207,10 @@ class Chain:
             return bool(self._ready) and last_one and not large
         return True
 
+    def close_head(self) -> None:
+        """The next block begins the next extent."""
+        self._rows = self._rows_max
+
     def _prepare_now(self, size: int) -> None:
         if DATA_START + size > self._extent_bytes:
             # what was prepared is too small, and would come before it

@@ -45,7 +45,7 @@ def open_extents(directory: str, settings: LogStoreSettings, *, boot: str = "") 
     Raises:
         LogDeviceError: FAILED: it is damaged, or another process has it open.
     """
-    disk = RealDisk(os.path.join(directory, EXTENTS))
+    disk = RealDisk(os.path.join(directory, EXTENTS), open_files_max=settings.open_files_max)
     try:
         return ExtentLogStore(disk, settings, boot=boot, where=directory, new_salt=partial(secrets.randbits, 64))
     except BaseException:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -34,12 +37,13 @@ def _error_of(error: OSError) -> DiskError:
     return NoSpaceError(str(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else DiskError(str(error))
 
 
-class RealFile:
-    """A file of a `RealDisk`."""
+class _Descriptor:
+    """An open file of the operating system. Whoever uses its number refers to it: numbers are used again."""
 
-    def __init__(self, name: str, descriptor: int) -> None:
-        self.name = name
-        self._descriptor = descriptor
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     @property
     def descriptor(self) -> int:
@@ -47,30 +51,100 @@ class RealFile:
         return self._descriptor
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.number)
+
+
+class _OpenFiles:
+    """Which files of a disk have a descriptor: not more than so many, where there are others that can be closed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._files: OrderedDict[int, weakref.ref[RealFile]] = OrderedDict()
+        """Those that are open, by identity; the first is looked at first when one has to be closed."""
+        self._lock = threading.Lock()
+
+    def add(self, file: RealFile) -> None:
+        """A file was opened."""
+        with self._lock:
+            self._files[id(file)] = weakref.ref(file)
+            if len(self._files) > self._most:
+                self._close_some()
+
+    def keep(self, name: str) -> list[RealFile]:
+        """The name is about to be another file's, or nobody's: those who have it open keep it so. Returns them."""
+        with self._lock:
+            found = [file for reference in self._files.values() if (file := reference()) is not None]
+            named = [file for file in found if file.name == name]
+            for file in named:
+                file.stays_open = True
+            return named
+
+    def _close_some(self) -> None:
+        for at, reference in list(self._files.items()):
+            if len(self._files) <= self._most:
+                return
+            file = reference()
+            if file is None or file.can_close():
+                self._files.pop(at, None)
+            else:
+                self._files.move_to_end(at)
+
+
+class RealFile:
+    """A file of a `RealDisk`. One that was not used for long may be closed, and is opened again when it is."""
+
+    def __init__(self, name: str, descriptor: int, disk: RealDisk) -> None:
+        self.name = name
+        self.stays_open = False
+        """Its name is not its own any more."""
+        self._disk = disk
+        self._open: _Descriptor | None = _Descriptor(descriptor)
+        self._used = True
+        self._unsynced = False
+        disk.open_files.add(self)
+
+    def can_close(self) -> bool:
+        """Close it, if nobody used it since this was asked last and nothing is unsynced: then an error of the disk would be told to nobody."""
+        used, self._used = self._used, False
+        if used or self._unsynced or self.stays_open:
+            return False
+        self._open = None
+        return True
+
+    def _descriptor(self) -> _Descriptor:
+        """To be held while its number is used. DiskError where the file is gone."""
+        self._used = True
+        held = self._open
+        if held is None:
+            held = self._open = _Descriptor(self._disk.open_number(self.name))
+            self._disk.open_files.add(self)
+        return held
 
     def write(self, parts: Sequence[bytes], offset: int) -> None:
         """As of `File`."""
         if len(parts) > _PARTS_MAX:
             parts = [b"".join(parts)]
         size = sum(map(len, parts))
+        held = self._descriptor()
+        self._unsynced = True
         try:
-            written = os.pwritev(self._descriptor, parts, offset)
+            written = os.pwritev(held.number, parts, offset)
         except OSError as error:
             raise _error_of(error) from None
         if written < size:
             with _errors():
                 rest = memoryview(b"".join(parts))
                 while written < size:
-                    more = os.pwrite(self._descriptor, rest[written:], offset + written)
+                    more = os.pwrite(held.number, rest[written:], offset + written)
                     if not more:
                         raise DiskError(f"{self.name} takes nothing more")
                     written += more
 
     def read(self, offset: int, length: int) -> bytes:
         """As of `File`."""
+        held = self._descriptor()
         try:
-            data = os.pread(self._descriptor, length, offset)
+            data = os.pread(held.number, length, offset)
         except OSError as error:
             raise _error_of(error) from None
         if len(data) == length or not data:
@@ -78,7 +152,7 @@ class RealFile:
         with _errors():
             pieces, had = [data], len(data)
             while had < length:
-                more = os.pread(self._descriptor, length - had, offset + had)
+                more = os.pread(held.number, length - had, offset + had)
                 if not more:
                     break
                 pieces.append(more)
@@ -90,8 +164,9 @@ class RealFile:
         if _NOWAIT is None:
             return self.read(offset, length)
         into = memoryview(_SCRATCH if length <= len(_SCRATCH) else bytearray(length))[:length]
+        held = self._descriptor()
         try:
-            count = os.preadv(self._descriptor, [into], offset, _NOWAIT)
+            count = os.preadv(held.number, [into], offset, _NOWAIT)
         except BlockingIOError:
             return None
         except OSError:
@@ -104,10 +179,11 @@ class RealFile:
     def fetch(self, offset: int, length: int) -> None:
         """As of `File`."""
         into = memoryview(bytearray(min(length, _FETCH_BYTES)))
+        held = self._descriptor()
         with _errors():
             end = offset + length
             while offset < end:
-                count = os.preadv(self._descriptor, [into[: end - offset]], offset)
+                count = os.preadv(held.number, [into[: end - offset]], offset)
                 if not count:
                     return
                 offset += count
@@ -118,33 +194,46 @@ class RealFile:
 
     def sync(self, mark: int) -> None:
         """As of `File`."""
-        with _errors():
-            os.fdatasync(self._descriptor)
+        held = self._descriptor()
+        # a write that comes meanwhile has it set again
+        self._unsynced = False
+        try:
+            with _errors():
+                os.fdatasync(held.number)
+        except DiskError:
+            self._unsynced = True
+            raise
 
     def truncate(self, size: int) -> None:
         """As of `File`."""
+        held = self._descriptor()
+        self._unsynced = True
         with _errors():
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(held.number, size)
 
     def size(self) -> int:
         """As of `File`."""
+        held = self._descriptor()
         with _errors():
-            return os.fstat(self._descriptor).st_size
+            return os.fstat(held.number).st_size
 
 
 class RealDisk:
     """A directory. Whoever has it open has it locked."""
 
-    def __init__(self, directory: str, *, locked: bool = True) -> None:
+    def __init__(self, directory: str, *, locked: bool = True, open_files_max: int = 2_000) -> None:
         """
         Args:
             locked: False: look only.
+            open_files_max: so many files have a descriptor.
 
         Raises:
             LogDeviceError: FAILED: another process has it open, or it cannot be used.
         """
         self._directory = directory
+        self.open_files = _OpenFiles(open_files_max)
         self._lock: int | None = None
+        self._looks = not locked
         if not locked:
             return
         try:
@@ -173,15 +262,19 @@ class RealDisk:
 
     def open(self, name: str) -> RealFile:
         """As of `StoreDisk`."""
-        flags = os.O_RDONLY if self._lock is None else os.O_RDWR
+        return RealFile(name, self.open_number(name), self)
+
+    def open_number(self, name: str) -> int:
+        """The number of a descriptor of a file that is there. DiskError where it is not."""
+        flags = os.O_RDONLY if self._looks else os.O_RDWR
         with _errors():
-            return RealFile(name, os.open(self._path(name), flags | os.O_CLOEXEC))
+            return os.open(self._path(name), flags | os.O_CLOEXEC)
 
     def create(self, name: str, size: int) -> RealFile:
         """As of `StoreDisk`."""
         with _errors():
             descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-            file = RealFile(name, descriptor)
+            file = RealFile(name, descriptor, self)
             try:
                 if size:
                     os.posix_fallocate(descriptor, 0, size)
@@ -193,11 +286,16 @@ class RealDisk:
 
     def rename(self, old: str, new: str) -> None:
         """As of `StoreDisk`."""
+        renamed = self.open_files.keep(old)
+        self.open_files.keep(new)
         with _errors():
             os.rename(self._path(old), self._path(new))
+        for file in renamed:
+            file.name, file.stays_open = new, False
 
     def unlink(self, name: str) -> None:
         """As of `StoreDisk`."""
+        self.open_files.keep(name)
         with _errors(), suppress(FileNotFoundError):
             os.unlink(self._path(name))
 
@@ -212,9 +310,10 @@ class RealDisk:
             file = self.open(name)
             with _errors():
                 # what was written stays in memory until it is on the disk
+                held = file._descriptor()
                 with suppress(OSError):
-                    os.fsync(file._descriptor)
-                os.posix_fadvise(file._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.fsync(held.number)
+                os.posix_fadvise(held.number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def space(self) -> tuple[int, int]:
         """As of `StoreDisk`."""

@@ -524,6 +524,7 @@ class ExtentLogStore:
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = sum(map(self._extents.is_free, self._extents.held.values()))
         metrics.directory_rows = self._directory.rows_count
+        metrics.files_rewritten = self._upkeep.control_check.found
 
     def next_chore(self) -> Chore | None:
         """Work that takes long, to be done in another thread, one at a time; None: there is none."""

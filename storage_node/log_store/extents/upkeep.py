@@ -21,6 +21,7 @@ from logdevice_py.core.status import Status
 from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.extents.chain import Chain
+from storage_node.log_store.extents.control_check import ControlCheck
 from storage_node.log_store.extents.disk import DiskError, NoSpaceError, StoreDisk
 from storage_node.log_store.extents.held_extents import (
     HeldExtent,
@@ -37,7 +38,7 @@ from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 
-_KINDS: Final = 5
+_KINDS: Final = 6
 _TABLE_SHARE: Final = 4
 """The table of what lives long is made anew when so many times its bytes were written since."""
 Chore = Callable[[], None]
@@ -84,12 +85,14 @@ class ExtentUpkeep:
         """What is to be done on this thread when chores have ended."""
         self._first_kind = 0
         self._checkpoint: TableCheckpoint | None = None
+        self.control_check = ControlCheck(settings, chain, extents, commit)
         self._rewriter = ExtentRewriter(disk, settings, chain, extents, directory, partitions, commit)
 
     def begin_round(self) -> None:
         """To be called about every second."""
         self.lacks_space = False
         self._rewriter.refill()
+        self.control_check.begin_round()
 
     def next_chore(self) -> Chore | None:
         """Work that takes long, to be done in another thread, one at a time; None: there is none."""
@@ -106,7 +109,14 @@ class ExtentUpkeep:
     def _next_work(self) -> Work | None:
         if self.lacks_space:
             return self._to_retire()
-        kinds = [self._to_prepare, self._to_index, self._to_checkpoint, self._to_retire, self._rewriter.next_work]
+        kinds = [
+            self._to_prepare,
+            self._to_index,
+            self._to_checkpoint,
+            self._to_retire,
+            self._rewriter.next_work,
+            self.control_check.next_work,
+        ]
         for kind in [*kinds[self._first_kind :], *kinds[: self._first_kind]]:
             work = kind()
             if work is not None:

@@ -24,7 +24,11 @@ _SALTS = salts()
 
 def open_extents(where: Path | SimulatedDisk, settings: LogStoreSettings, *, boot: str = "boot 1") -> ExtentLogStore:
     """Open a store in a directory, or on a simulated disk."""
-    disk: StoreDisk = where if isinstance(where, SimulatedDisk) else RealDisk(str(where))
+    disk: StoreDisk
+    if isinstance(where, SimulatedDisk):
+        disk = where
+    else:
+        disk = RealDisk(str(where), open_files_max=settings.open_files_max)
     return ExtentLogStore(disk, settings, boot=boot, where=str(where), new_salt=_SALTS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store.extents import store as store_module
-from storage_node.log_store.extents.real_disk import RealDisk
+from storage_node.log_store.extents.block_format import DATA_START, HEAD_SIZE
+from storage_node.log_store.extents.control_check import ControlCheck
+from storage_node.log_store.extents.real_disk import RealDisk, RealFile
 from storage_node.log_store.extents.simulated_disk import SimulatedDisk
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, LogMetadataKind, Purpose, WriteBatch
+from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.settings import LogStoreSettings
 from tests.unit.storage_node.log_store.extent_stores import do_chores, open_extents
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of, put, read_all, read_last
@@ -294,6 +298,59 @@ class TestDamage:
             it.open("boot 2")
 
 
+class TestControlParts:
+    """Of blocks that the next opening reads."""
+
+    SETTINGS = replace(SETTINGS, checkpoint_bytes=1 << 30, file_check_interval_us=1_000_000)
+
+    def damage(self, it: Held, where: str) -> None:
+        it.open(settings=self.SETTINGS)
+        it.write(3, log=metadata_log_of(LOG))
+        it.write(30)
+        assert it.store.sync() is Status.OK
+        head = it.store._chain.head
+        assert head is not None
+        closed = next(held.extent for held in it.store._extents.held.values() if held.extent is not head)
+        extent = head if where == "head" else closed
+        it.disk.flip(extent.file.name, DATA_START + HEAD_SIZE + 3)
+
+    def upkeep(self, it: Held) -> None:
+        for _ in range(3):
+            it.store.maintain(Timestamp(it.now))
+            do_chores(it.store)
+            assert it.store.sync() is Status.OK
+            do_chores(it.store)
+
+    def power_cut(self, it: Held) -> None:
+        it.store.abandon()
+        it.disk.power_cut(lambda: False)
+
+    @pytest.mark.parametrize("where", ["head", "closed"])
+    def test_one_that_is_damaged_while_the_store_is_open_is_not_needed_any_more(self, where: str) -> None:
+        it = Held()
+        self.damage(it, where)
+        before = it.lsns()
+        self.upkeep(it)
+        metrics = LogStoreMetrics()
+        it.store.report(metrics)
+        assert metrics.files_rewritten == 1
+        it.write()
+        assert it.store.sync() is Status.OK
+        self.power_cut(it)
+        it.open("boot 2", settings=self.SETTINGS)
+        assert it.lsns() == [*before, at(it.esn)]
+        assert len(read_all(it.store, metadata_log_of(LOG)).entries) == 3
+
+    def test_without_a_look_the_store_does_not_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ControlCheck, "begin_round", lambda self: None)
+        it = Held()
+        self.damage(it, "head")
+        self.upkeep(it)
+        self.power_cut(it)
+        with pytest.raises(LogDeviceError, match="cannot be read"):
+            it.open("boot 2")
+
+
 class TestOpening:
     def test_to_look_at_a_store_changes_nothing(self, it: Held) -> None:
         it.write(20)
@@ -332,6 +389,15 @@ class TestOpening:
         assert held.store.found.generation == 1
 
 
+def open_in(directory: Path) -> int:
+    """How many files of a directory the process has open."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{number}").startswith(str(directory))
+    return found
+
+
 class TestRealFiles:
     def test_a_write_that_the_system_cuts_short_is_completed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -347,6 +413,81 @@ class TestRealFiles:
         file = RealDisk(str(tmp_path / "d")).create("f", 0)
         file.write([b"x"] * 3000, 0)
         assert (file.read(0, 9999), file.size()) == (b"x" * 3000, 3000)
+
+    def test_no_more_files_are_open_than_may_be(self, tmp_path: Path) -> None:
+        disk = RealDisk(str(tmp_path / "d"), open_files_max=8)
+        files = [disk.create(f"new-{number}", 0) for number in range(40)]
+        for number, file in enumerate(files):
+            file.write([bytes([number]) * 600], 0)
+        assert open_in(tmp_path) >= 40, "what is not synced stays open"
+        for number, file in enumerate(files):
+            file.sync(file.mark())
+            disk.rename(f"new-{number}", f"file-{number}")
+        others = [disk.open(f"file-{number}") for number in range(40)]
+        assert open_in(tmp_path) <= 10
+        for number, file in enumerate([*files, *others]):
+            assert file.read(500, 200) == bytes([number % 40]) * 100
+            assert file.read_cached(0, 10) == bytes([number % 40]) * 10
+            assert file.size() == 600
+        assert open_in(tmp_path) <= 10
+        files[3].write([b"more"], 600)
+        assert files[3].read(600, 4) == b"more"
+
+    def test_a_file_that_is_closed_while_it_is_read_is_read_to_the_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Numbers of descriptors are used again: the file that gets one must not be read instead."""
+        disk = RealDisk(str(tmp_path / "d"), open_files_max=2)
+        for name in "abcdef":
+            file = disk.create(name, 0)
+            file.write([name.encode() * 100], 0)
+            file.sync(0)
+        read = disk.open("a")
+        original = os.pread
+
+        def pread(number: int, length: int, offset: int) -> bytes:
+            monkeypatch.setattr(os, "pread", original)
+            others.extend(disk.open(name) for name in "bcdef" * 3)
+            assert read._open is None
+            return original(number, length, offset)
+
+        others: list[RealFile] = []
+        monkeypatch.setattr(os, "pread", pread)
+        assert read.read(0, 100) == b"a" * 100
+        assert read.read(0, 100) == b"a" * 100
+
+    def test_a_file_whose_name_another_one_gets_stays_itself(self, tmp_path: Path) -> None:
+        disk = RealDisk(str(tmp_path / "d"), open_files_max=2)
+        for name in ("table", "new-table", "a", "b", "c", "d"):
+            file = disk.create(name, 0)
+            file.write([name.encode()], 0)
+            file.sync(0)
+        before = disk.open("table")
+        disk.rename("new-table", "table")
+        others = [disk.open(name) for name in "abcdabcd"]
+        assert before.read(0, 20) == b"table"
+        assert disk.open("table").read(0, 20) == b"new-table"
+        gone = disk.open("a")
+        disk.unlink("a")
+        assert [each.read(0, 1) for each in (*others[1:4], gone)] == [b"b", b"c", b"d", b"a"]
+
+    def test_a_store_of_many_extents_needs_few_open_files(self, tmp_path: Path) -> None:
+        settings = replace(SETTINGS, open_files_max=16, checkpoint_bytes=1 << 30)
+        store = open_extents(tmp_path / "store", settings)
+        assert store.adopt(MARKER, boot="boot 1", now=Timestamp(1)) is Status.OK
+        store.load()
+        for number in range(40):
+            batch = WriteBatch()
+            for each in range(9):
+                put(batch, at(1 + number * 9 + each), BODY)
+            assert store.write([batch]) == [Status.OK]
+            assert store.sync() is Status.OK
+            do_chores(store)
+        assert len(store.view.extents()) >= 40
+        assert open_in(tmp_path) <= 20
+        assert len(read_all(store).entries) == 360
+        assert open_in(tmp_path) <= 20
+        store.close()
 
     def test_a_directory_belongs_to_one_process(self, tmp_path: Path) -> None:
         disk = RealDisk(str(tmp_path / "d"))
