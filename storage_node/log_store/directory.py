@@ -442,9 +442,10 @@ class Directory:
 
     def saved(self) -> None:
         """What was `pending` is written."""
-        self._to_save.clear()
-        self._changed.clear()
-        self._uncounted.clear()
+        if self._to_save or self._changed or self._uncounted:
+            self._to_save.clear()
+            self._changed.clear()
+            self._uncounted.clear()
 
     def refused(self, entries: Iterable[tuple[LogId, int]]) -> None:
         """The group, which was to write these entries (log, bytes), had no effect."""

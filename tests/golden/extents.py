@@ -16,6 +16,7 @@ from storage_node.log_store.extents.block_format import (
     encode_block,
     seed_of,
 )
+from storage_node.log_store.extents.held_extents import MovedCopies, MovedFile
 from storage_node.log_store.extents.rows import CopyRow, IndexTable, encode_index, key_of, lsn_of, rank_of
 from storage_node.log_store.extents.simulated_disk import SimulatedDisk
 from storage_node.log_store.extents.sorted_table import SortedTable, write_table
@@ -75,6 +76,10 @@ def _index(data: bytes) -> dict[str, Any]:
     return {"facts": sorted(index.table.facts.items()), "rows": rows}
 
 
+def _moved(data: bytes) -> dict[str, Any]:
+    return asdict(MovedCopies.decode(data))
+
+
 def _written(facts: dict[str, Any], rows: list[tuple[bytes, bytes]]) -> bytes:
     disk = SimulatedDisk()
     write_table(disk, "table", facts, rows)
@@ -102,3 +107,5 @@ def extent_cases() -> Iterator[GoldenCase]:
         end=5632,
     )
     yield GoldenCase("index of an extent", _written(facts, rows), _index)
+    files = (MovedFile(11, SALT, 42, 9216), MovedFile(9, SALT, 40, 8192, void=True))
+    yield GoldenCase("row of copies that were moved", MovedCopies(42, files).encode(), _moved)

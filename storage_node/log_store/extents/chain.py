@@ -8,10 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgpack
-
 from logdevice_py.core.marks import hit
-from storage_node.log_store.extents.block_format import DATA_START, Changes, ExtentHeader, encode_block, seed_of
+from storage_node.log_store.extents.block_format import (
+    DATA_START,
+    Changes,
+    ExtentHeader,
+    encode_block,
+    new_packer,
+    seed_of,
+)
 from storage_node.log_store.extents.disk import DiskError, File, NoSpaceError, StoreDisk
 
 EXTENT: Final = "extent-"
@@ -89,7 +94,7 @@ class Chain:
         self._extent_bytes = extent_bytes
         self._rows_max = rows_max
         self._new_salt = new_salt
-        self._pack = msgpack.Packer().pack
+        self._pack = new_packer()
         self._head: ChainExtent | None = None
         self._seed = 0
         self._rows = 0

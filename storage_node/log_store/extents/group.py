@@ -40,9 +40,12 @@ class BlockGroup:
 
     def changes(self) -> tuple[Changes, list[bytes]]:
         """What the block changes, and the images of its copies."""
-        made = Changes(deletes=self._deletes, rows=list(self._rows.items()))
-        made.copies = [copy for copy, _ in self._copies.values()]
-        images = [image for _, image in self._copies.values()]
+        copies: list[tuple[int, int, int, int, int, bytes | None]] = []
+        images: list[bytes] = []
+        for copy, image in self._copies.values():
+            copies.append(copy)
+            images.append(image)
+        made = Changes(copies, [], self._deletes, [*self._rows.items()])
         for (log, key), row in self._points.items():
             made.points.append(
                 (log, lsn_of(key), rank_of(key), row.partition, row.length, row.header, row.extent, row.offset)
@@ -55,9 +58,10 @@ class BlockGroup:
 
     def fill(self, batch: WriteBatch) -> None:
         """Put a batch into the group, and note in the directory and with the partitions what it holds."""
-        for log, first, last in (*batch.deletes, *batch.restored):
-            for partition, low, high in self._directory.delete(log, first, last):
-                self.delete(log, low, high, partition)
+        if batch.deletes or batch.restored:
+            for log, first, last in (*batch.deletes, *batch.restored):
+                for partition, low, high in self._directory.delete(log, first, last):
+                    self.delete(log, low, high, partition)
         for log, lsn in batch.consolidations:
             if not batch.takes_away(log, lsn):
                 self._consolidate(log, lsn)

@@ -409,14 +409,16 @@ class HeldExtents:
         extent = held.extent.number
         memory.put_block(block, extent, bodies_at, changes, skip=skip, only=only)
         if only is None and (changes.copies or changes.points):
-            held.blocks.append((block, bodies_at, Changes(changes.copies, changes.points)))
+            said = Changes(changes.copies, changes.points) if changes.rows or changes.deletes else changes
+            held.blocks.append((block, bodies_at, said))
             partitions = {each[3] for each in changes.copies}
             for _, _, _, partition, _, _, elsewhere, _ in changes.points:
                 partitions.add(partition)
                 if partition != keys.UNPARTITIONED and elsewhere != extent:
                     held.points.add((partition, elsewhere))
             partitions.discard(keys.UNPARTITIONED)
-            held.partitions |= partitions
+            if not partitions <= held.partitions:
+                held.partitions |= partitions
         if changes.rows and block > self.long_lived.applied:
             self.long_lived.change(changes.rows)
 

@@ -286,10 +286,14 @@ class ExtentLogStore:
             return []
         status = Status.FAILED
         if not self._failed:
-            must_pass = any(batch.must_pass for batch in batches)
-            essential = must_pass or not any(batch.entries for batch in batches)
+            must_pass, entries, size = False, 0, 0
+            for batch in batches:
+                must_pass = must_pass or batch.must_pass
+                entries += len(batch.entries)
+                size += batch.size
+            essential = must_pass or not entries
             # keys and headers that are read apart come on top
-            size = sum([batch.size + 160 * len(batch.entries) for batch in batches])
+            size += 160 * entries
             status = self._admits(size, must_pass=must_pass, essential=essential)
             if status is Status.OK:
                 group = BlockGroup(self._directory, self._partitions, self._reader, self._settings.blob_bytes_min)
@@ -331,9 +335,14 @@ class ExtentLogStore:
         if directory.repeated:
             uncount_repeated(directory, batches, self._bytes_at)
         unused = directory.unused()
-        for due in (directory.pending(), partitions.pending(), partitions.tombstones(unused), self._extents.due, rows):
-            if due:
-                group.put_rows(due)  # type: ignore[arg-type]
+        if directory.changed:
+            group.put_rows(directory.pending())
+        if partitions.changed:
+            group.put_rows(partitions.pending())
+        if unused:
+            group.put_rows(dict(partitions.tombstones(unused)))
+        if self._extents.due or rows:
+            group.put_rows({**self._extents.due, **rows})
         if self._durable is not None:
             group.put_rows({keys.DURABLE_KEY: encode_durable(self._durable)})
         changes, images = group.changes()
@@ -343,7 +352,8 @@ class ExtentLogStore:
             self._fail(str(error))
             return Status.FAILED
         self._durable = None
-        self._extents.due = {}
+        if self._extents.due:
+            self._extents.due = {}
         directory.saved()
         partitions.saved()
         if written.closed is not None:
