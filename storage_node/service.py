@@ -25,7 +25,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.clock import monotonic_us
-from storage_node.log_store.extents.cold_reads import ColdRead, ColdReads
+from storage_node.log_store.extents.cold_reads import ColdReads, DeferredRead
 from storage_node.log_store.extents.kernel_sync import KernelQueue, KernelSync, KernelSyncUnavailableError
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
@@ -343,7 +343,7 @@ class ShardService:
             self._fetches.add(fetch)
             fetch.add_done_callback(partial(self._on_fetched, read))
 
-    def _on_fetched(self, read: ColdRead, fetch: asyncio.Future[None]) -> None:
+    def _on_fetched(self, read: DeferredRead, fetch: asyncio.Future[None]) -> None:
         self._fetches.discard(fetch)
         assert self._cold_reads is not None
         self.metrics.warmed += 1

@@ -14,7 +14,7 @@ from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.simulation.scheduler import Scheduler
 from server.node_settings import NodeSettings
 from server.simulation.extent_disk import ExtentDisk, SimExtentStore
-from storage_node.log_store.extents.cold_reads import ColdRead, ColdReads
+from storage_node.log_store.extents.cold_reads import ColdReads, DeferredRead
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.interface import (
@@ -248,7 +248,7 @@ class SimShard:
         while (read := cold.begin()) is not None:
             self._after(self._time(0, self._settings.read_max), partial(self._fetch, read))
 
-    def _fetch(self, read: ColdRead) -> None:
+    def _fetch(self, read: DeferredRead) -> None:
         if self._hangs(partial(self._fetch, read)):
             return
         assert self._cold_reads is not None

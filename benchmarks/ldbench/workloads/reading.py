@@ -101,7 +101,7 @@ class CatchUpRead(_Reading):
         await bench.verify({log: stream})
 
 
-class ColdReadWorkload(_Reading):
+class ColdRead(_Reading):
     """As `CatchUpRead`, each pass with a cold page cache. What servers keep in their own memory they keep, so there is more to read."""
 
     name = "cold-read"
@@ -321,4 +321,4 @@ class FanOut(SmallestOnly, _Reading):
         bench.throughput(records, (ended - began) / NANOSECONDS)
 
 
-WORKLOADS = (CatchUpRead(), ColdReadWorkload(), TailRead(), ReadYourWrite(), Backfill(), FanOut())
+WORKLOADS = (CatchUpRead(), ColdRead(), TailRead(), ReadYourWrite(), Backfill(), FanOut())

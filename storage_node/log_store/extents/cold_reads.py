@@ -28,7 +28,7 @@ Read = ReadShard | ReadLast
 
 
 @dataclass(slots=True)
-class ColdRead:
+class DeferredRead:
     """A read that waits for its fetch."""
 
     request: Read
@@ -47,7 +47,7 @@ class ColdRead:
 
 
 class ColdReads:
-    """Of one store. Calls of the store's thread, but for `ColdRead.fetch`."""
+    """Of one store. Calls of the store's thread, but for `DeferredRead.fetch`."""
 
     def __init__(self, store: ExtentLogStore, fetches_max: int, ahead_max: int) -> None:
         """
@@ -60,7 +60,7 @@ class ColdReads:
         self._ahead_max = ahead_max
         self._attempts: dict[int, int] = {}
         """By identity of a request that is to be executed again."""
-        self._waiting: deque[ColdRead] = deque()
+        self._waiting: deque[DeferredRead] = deque()
         self._under_way = 0
 
     @property
@@ -79,7 +79,7 @@ class ColdReads:
         except ColdReadError as error:
             hit("extents_cold_read")
             length = max(error.length, self._ahead(request))
-            self._waiting.append(ColdRead(request, error.file, error.offset, length, attempts + 1))
+            self._waiting.append(DeferredRead(request, error.file, error.offset, length, attempts + 1))
             return None
 
     def _ahead(self, request: Read) -> int:
@@ -87,14 +87,14 @@ class ColdReads:
             return 0
         return min(self._ahead_max, max(_AHEAD_MIN, _PIECES_AHEAD * request.bytes_max))
 
-    def begin(self) -> ColdRead | None:
+    def begin(self) -> DeferredRead | None:
         """The next fetch to do; None: there is none, or enough are under way."""
         if not self._waiting or self._under_way >= self._fetches_max:
             return None
         self._under_way += 1
         return self._waiting.popleft()
 
-    def end(self, fetched: ColdRead) -> Read:
+    def end(self, fetched: DeferredRead) -> Read:
         """A fetch has ended; returns the read, to be executed again."""
         self._under_way -= 1
         self._attempts[id(fetched.request)] = ATTEMPTS_MAX if fetched.failed else fetched.attempts
