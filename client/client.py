@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Iterable
@@ -65,6 +66,8 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import GuardFlags
 
 log_ = logging.getLogger("logdevice.client")
+_CONNECTED_LOOK: Final = 0.005
+"""Seconds between two looks whether a node is connected."""
 _LOG_NAMES: Final = frozenset({int, str})
 
 
@@ -108,6 +111,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             "read_settings",
             "running_loop",
             "session",
+            "newest_config",
             "set_config",
             "wake",
         }
@@ -209,6 +213,10 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         self._closed = False
         self._watcher: asyncio.Task[None] | None = None
         self._newer = asyncio.Event()
+        self._told_version = 0
+        """The greatest version of the configuration that a node said to have, if it was greater than the one in use."""
+        self._file_seen: tuple[int, int] | None = None
+        self.session.on_newer_config = self._on_config_version
         self._crashed: BaseException | None = None
         self._progress: dict[WriteStreams, Progress] = {}
         """Of the writers that show theirs."""
@@ -332,15 +340,15 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         finally:
             self._asked.pop(future, None)
 
-    # The cluster file
+    # The configuration: the cluster file, then what nodes use
 
     def _on_config_version(self, version: int) -> None:
         if version > self.session.config.version:
+            self._told_version = version
             self._newer.set()
 
     async def _watch(self, path: Path) -> None:
-        """Look at the file now and then, and at once when a node says that there is a newer version."""
-        seen: tuple[int, int] | None = None
+        """Look at the file now and then. When a node says that there is a newer version, look at once, and ask the node for it if the file does not have it."""
         while True:
             try:
                 async with asyncio.timeout(self.settings.config_poll_us / 1e6):
@@ -349,27 +357,60 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             except TimeoutError:
                 pass
             self._newer.clear()
-            try:
-                stat = await asyncio.to_thread(path.stat)
-                if (stat.st_mtime_ns, stat.st_size) == seen:
-                    continue
-                seen = (stat.st_mtime_ns, stat.st_size)
-                config = await asyncio.to_thread(read_cluster_file, path)
-            except OSError as error:
-                why = error.strerror or error
-                log_.warning("%s: %s; the client goes on with version %d", path, why, self.session.config.version)
-                continue
-            except LogDeviceError as error:
-                log_.warning("%s; the client goes on with version %d", error, self.session.config.version)
-                continue
+            await self._look_at_file(path)
+            if self._told_version > self.session.config.version:
+                await self._ask_for_config()
+
+    async def _look_at_file(self, path: Path) -> None:
+        in_use = self.session.config.version
+        try:
+            stat = await asyncio.to_thread(path.stat)
+            if (stat.st_mtime_ns, stat.st_size) == self._file_seen:
+                return
+            self._file_seen = (stat.st_mtime_ns, stat.st_size)
+            config = await asyncio.to_thread(read_cluster_file, path)
+        except OSError as error:
+            log_.warning("%s: %s; the client goes on with version %d", path, error.strerror or error, in_use)
+        except LogDeviceError as error:
+            log_.warning("%s; the client goes on with version %d", error, in_use)
+        else:
             self.set_config(config)
+
+    async def _ask_for_config(self) -> None:
+        """Take the configuration that a connected node uses."""
+        assert self._loop is not None
+        asked = self._loop.create_future()
+        self._network.event(partial(self.session.configurations.ask, asked))
+        try:
+            self.set_config(await asked)
+        except LogDeviceError as error:
+            log_.info("configuration version %d is not known here yet: %s", self._told_version, error)
+
+    async def newest_config(self, timeout: float = 1.0) -> ClusterConfig:
+        """The configuration that nodes use, which may be newer than the file of this client: asks one that can be reached within so many seconds."""
+
+        def dial(now: Micros) -> None:
+            for node in self.config.nodes:
+                self.session.links.connect(node)
+
+        self._network.event(dial)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while True:
+                    if self._links.connected():
+                        await self._ask_for_config()
+                        break
+                    if len(self._network.troubles()) >= len(self.config.nodes):
+                        break
+                    await asyncio.sleep(_CONNECTED_LOOK)
+        return self.config
 
     def set_config(self, config: ClusterConfig) -> None:
         """Use a newer version of the cluster file; an older one, or one of another cluster, is ignored."""
         current = self.session.config
         if config.version <= current.version or config.uuid != current.uuid:
             return
-        log_.info("cluster file of version %d is in use", config.version)
+        log_.info("configuration version %d is in use", config.version)
         self.session.set_config(config, self.now())
         self._network.set_config_version(config.version)
         self.wake()

@@ -99,6 +99,11 @@ class KnownCluster:
         """It could not be dialled a short while ago."""
         return node in self._refused
 
+    def config_version_of(self, peer: PeerId) -> int:
+        """The version that a connected node said to use; 0: it said nothing yet."""
+        push = self._pushes.get(peer)
+        return 0 if push is None else push.order[0]
+
     def on_cluster_state(self, peer: PeerId, message: ClusterState) -> list[NodeId]:
         """Take a push; the nodes that it newly declares dead."""
         last = self._pushes.get(peer)

@@ -60,6 +60,10 @@ class NodeAsker:
         self.requests = 0
         """Requests sent so far."""
 
+    def use_config(self, config: ClusterConfig) -> None:
+        """Ask the nodes of a newer configuration from here on."""
+        self._config = config
+
     async def close(self) -> None:
         """Close connections."""
         if self._session is not None:

@@ -17,6 +17,7 @@ from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import SeqStateRequests
 from client.append.sequencer_questions import SequencerQuestions
+from client.configuration_request import ConfigurationRequests
 from client.guards import AppendGuard
 from client.history_request import OpenHistories
 from client.inquiries import Inquiries
@@ -94,6 +95,9 @@ class ClientSession:
         self.view = KnownCluster(self.settings)
         self.routes = Routes(config, self.view, self.metrics)
         self.inquiries = Inquiries(self.links, self.requests)
+        self.on_newer_config: Callable[[int], None] = lambda version: None
+        """Told of a version that a node has, when it is later than the one in use."""
+        self.configurations = ConfigurationRequests(self.links, self.requests, self.view)
         self.questions = SeqStateRequests(
             self.routes, self.links, timers, rng, self.requests, self.settings, self.inquiries
         )
@@ -223,6 +227,8 @@ class ClientSession:
         self.metrics.cluster_states_received += 1
         self._on_dead(self.view.on_cluster_state(peer, message), now)
         self.view.tell_changes(now)
+        if message.config_version > self.config.version:
+            self.on_newer_config(message.config_version)
 
     # What readers ask for
 

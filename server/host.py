@@ -40,6 +40,8 @@ from sequencer.node import SequencerNode
 from server.audit.audit_file import AuditFile
 from server.audit.audit_log import WriteAuditLine
 from server.cluster_file import ClusterFile, read_cluster_file
+from server.configuration.begin import starting_configuration
+from server.configuration.keeper import LOOK_APART, ConfigurationKeeper, InForce
 from server.copy_review import CopyReview
 from server.event_log.notices import EventLogNotice
 from server.instance import choose_instance, keep_instance
@@ -87,8 +89,11 @@ nobody is heard, which does not mean that nobody speaks."""
 class NodeHost:
     """One running node."""
 
-    def __init__(self, path: Path, config: ClusterConfig, node: NodeId, instance: InstanceId) -> None:
+    def __init__(
+        self, path: Path, file: ClusterConfig, begin: InForce, directory: Path, node: NodeId, instance: InstanceId
+    ) -> None:
         """Use `open`."""
+        config = begin.config
         self.path = path
         self.config = config
         self.started_with = config
@@ -108,7 +113,10 @@ class NodeHost:
         self._loop = asyncio.get_running_loop()
         self._epoch_store: EpochStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._file = ClusterFile(path, config)
+        self._file = ClusterFile(path, file)
+        self.configuration = ConfigurationKeeper(self.ask_epoch_store, directory, file, begin)
+        """Follows the configuration that the epoch store keeps."""
+        self._told_version = 0
         self._closed = False
         self._leaving = False
         self._sock: socket.socket | None = None
@@ -149,19 +157,24 @@ class NodeHost:
                 the cluster knows.
             OSError: the address is taken, or the data directory cannot be used.
         """
-        config = read_cluster_file(path)
+        file = read_cluster_file(path)
+        before = file.nodes.get(node)
+        directory = data or (Path(before.data_dir) if before is not None and before.data_dir else None)
+        begin = await starting_configuration(file, directory)
+        config = begin.config
         member = config.nodes.get(node)
         if member is None:
-            raise LogDeviceError(Status.NOTINCONFIG, f"{path} has no node N{node}")
+            where = f"configuration version {config.version} in {file.epoch_store}" if begin.is_stored else str(path)
+            raise LogDeviceError(Status.NOTINCONFIG, f"{where} has no node N{node}")
         for shard, _ in sorted(accepted.generations):
             if shard not in member.shard_ids():
                 raise LogDeviceError(
                     Status.INVALID_PARAM, f"--accept-data-loss: N{node} has no shard {format_shard(shard)}"
                 )
-        directory = data or (Path(member.data_dir) if member.data_dir else None)
+        directory = directory or (Path(member.data_dir) if member.data_dir else None)
         if directory is None:
             raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {path}: give --data")
-        host = cls(path, config, node, await asyncio.to_thread(choose_instance, directory))
+        host = cls(path, file, begin, directory, node, await asyncio.to_thread(choose_instance, directory))
         try:
             await host._start(directory, accepted, open_admin)
         except BaseException:
@@ -196,6 +209,7 @@ class NodeHost:
             await asyncio.to_thread(refuse_in_use, str(registration.directory), shard)
         make_private_directory(directory)
         await asyncio.to_thread(keep_instance, directory, self.instance)
+        await self.configuration.keep_first()
         for shard, registration in registrations.items():
             try:
                 await self._open_shard(shard, registration, settings.log_store)
@@ -263,6 +277,7 @@ class NodeHost:
         self._sock = None
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
+        self._tasks.append(self._loop.create_task(self._watch_store(), name=f"N{self.node_id} configuration"))
         admin = None if self._admin is None else self._admin.use_settings
         self.live_settings = live_settings_of(
             self.node, self.driver, self.started_with.settings, self._use_runtime, admin
@@ -490,7 +505,7 @@ class NodeHost:
             found.append(MetricSource("process", self._admin.process_metrics()))
         return found
 
-    # Cluster file
+    # Configuration: the cluster file, until there is a stored one
 
     def reload_config(self) -> None:
         """Look at the cluster file at once (SIGHUP)."""
@@ -498,6 +513,7 @@ class NodeHost:
 
     def _on_config_version(self, version: int) -> None:
         if version > self.config.version:
+            self._told_version = version
             self._look_at_config()
 
     async def _watch_config(self) -> None:
@@ -506,11 +522,32 @@ class NodeHost:
             self._look_at_config()
             self.transport.look_at_certificates()
 
+    async def _watch_store(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_APART / 1e6)
+            told = max(self._told_version, self.node.gossip.config_version)
+            config = await self.configuration.look(monotonic_us(), told)
+            if config is not None:
+                self.use_stored(config)
+
+    def use_stored(self, config: ClusterConfig) -> None:
+        """A stored configuration came into force, which the node keeps."""
+        if config.version > self.config.version:
+            log.info("configuration version %d, from the epoch store", config.version)
+            self._use(config)
+
     def _look_at_config(self, *, again: bool = False) -> None:
+        if self.configuration.in_force.is_stored:
+            self.configuration.look_at_file(self.path)
+            return
         config = self._file.look(monotonic_us(), again=again)
         if config is None:
             return
         log.info("cluster file version %d", config.version)
+        self.configuration.in_force.config = config
+        self._use(config)
+
+    def _use(self, config: ClusterConfig) -> None:
         self.config = replace(config, run_time_logs=self.config.run_time_logs)
         self.transport.identity.config_version = config.version
         self.driver.event(lambda now: self.node.on_config(config, now))

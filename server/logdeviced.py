@@ -18,7 +18,7 @@ from logdevice_py.config.admin import admin_settings
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from server.admin.start import open_admin
-from server.cluster_file import read_cluster_file
+from server.configuration.begin import known_configuration
 from server.die_with_parent import die_with_parent
 from server.epoch_report import report_epochs
 from server.host import NodeHost
@@ -116,10 +116,9 @@ def _inspect(directory: Path) -> int:
 def _report_epochs(file: Path, node: NodeId, data: Path | None) -> int:
     keep_files_private()
     try:
-        config = read_cluster_file(file)
+        config, directory = known_configuration(file, node, data)
         if node not in config.nodes:
             raise LogDeviceError(Status.INVALID_CONFIG, f"there is no N{node} in {file}")
-        directory = data or (Path(found) if (found := config.nodes[node].data_dir) else None)
         if directory is None:
             raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {file}: give --data")
         for report in report_epochs(config, node, directory):
@@ -130,8 +129,8 @@ def _report_epochs(file: Path, node: NodeId, data: Path | None) -> int:
     return 0
 
 
-def _allow_open_files(path: Path, node: NodeId) -> None:
-    config = read_cluster_file(path)
+def _allow_open_files(path: Path, node: NodeId, data: Path | None) -> None:
+    config, _ = known_configuration(path, node, data)
     if node in config.nodes:  # that it is not is said when it is opened
         shards = len(config.nodes[node].shard_ids())
         allow_open_files(
@@ -144,7 +143,7 @@ async def _serve(config: Path, node: NodeId, data: Path | None, accepted: Accept
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    _allow_open_files(config, node)
+    _allow_open_files(config, node, data)
     stopping = asyncio.create_task(stop.wait())
     opening = asyncio.create_task(NodeHost.open(config, node, data, accepted, open_admin))
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)

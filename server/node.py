@@ -14,6 +14,7 @@ from client.read.open_streams import OpenStreams
 from client.session import ClientSession
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.config.packed import pack_configuration
 from logdevice_py.core.declare import counter
 from logdevice_py.core.ids import USER_LOG_ID_MAX, InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.lsn import LSN_INVALID
@@ -192,6 +193,8 @@ class Node:
         self._sessions = [follower.session for follower in self._followers]
         """That read and append as clients do; ids of requests and streams are those of the process, so each knows its own answers."""
         self._clients: set[PeerId] = set()
+        self._packed_config = (0, b"")
+        """The version that somebody asked for last, and its text."""
         self.audit: AuditLog | None = None
         """None: the node keeps no audit log."""
         if settings.security.audit_file:
@@ -314,6 +317,16 @@ class Node:
             self.gossip.on_gossip(message, now)
         else:
             self.metrics.misdirected += 1
+
+    @handles(m.GetConfiguration)
+    def on_get_configuration(self, peer: PeerId, message: m.GetConfiguration, now: Micros) -> None:
+        """Somebody heard of a later version than theirs."""
+        version = self.config.version
+        if self._packed_config[0] != version:
+            self._packed_config = version, pack_configuration(self.config)
+        self._outbox.send(
+            peer, m.ConfigurationText(request_id=message.request_id, version=version, text=self._packed_config[1])
+        )
 
     @handles(m.Appended, m.Started, m.Records, m.ShardGap)
     def on_answer(self, peer: PeerId, message: Any, now: Micros) -> None:

@@ -16,6 +16,7 @@ from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport
+from server.configuration.keeper import ConfigurationKeeper
 from server.live_settings import LiveSettings
 from server.node import Node
 from storage_node.service import ShardService
@@ -56,6 +57,10 @@ class AdminView(NodeView, Protocol):
     store_directories: dict[ShardId, str]
     live_settings: LiveSettings
     stop_wanted: asyncio.Future[None]
+    configuration: ConfigurationKeeper
+
+    def use_stored(self, config: ClusterConfig) -> None:
+        """A stored configuration came into force."""
 
     @property
     def copy_review(self) -> CopyReviewView:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Comment, InlineTable, Item, Key, Null, Table, Whitespace
 
 from logdevice_py.config.attributes import ATTRIBUTES, attribute_key, parse_attribute, render_attribute
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster
@@ -76,6 +77,100 @@ def with_locations(text: str, locations: Mapping[NodeId, Location]) -> str:
     if load_cluster(edited) != wanted:
         raise _not_understood("the nodes")
     return edited
+
+
+NODE_KEYS: Final = {
+    "host": str,
+    "port": int,
+    "roles": list,
+    "location": str,
+    "shards": int,
+    "sequencer_weight": float,
+    "storage_capacity": float,
+    "state": str,
+    "data_dir": str,
+    "admin_port": int,
+}
+"""What a node's table may say, and as what."""
+
+
+def parse_node_assignment(text: str) -> tuple[str, Any]:
+    """Key and value of a node's table, from ``port=4440`` or ``roles=sequencer,storage``: as in the cluster file, without quotes. No value: the default holds,
+    and the value is None.
+
+    Raises:
+        ValueError: there is no such key, or the value is none for it.
+    """
+    key, sign, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not sign:
+        raise ValueError(f"{text!r}: write KEY=VALUE, like port=4440")
+    if key not in NODE_KEYS:
+        raise ValueError(f"{key}: a node has no such key{suggestion(key, NODE_KEYS)}")
+    if not value:
+        return key, None
+    kind = NODE_KEYS[key]
+    if kind is list:
+        return key, [each.strip() for each in value.split(",")]
+    try:
+        return key, kind(value)
+    except ValueError:
+        raise ValueError(f"{key}: found {value!r}, write a number") from None
+
+
+def with_node(text: str, node: NodeId, values: Mapping[str, Any]) -> str:
+    """The text with a node that is new or says other things. Its version stays, and it is not checked as a whole.
+
+    Args:
+        values: by key; None: the default holds again.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: it cannot be read then.
+    """
+    before, document = load_cluster(text), _document(text)
+    nodes: Any = document["nodes"]
+    name = f"N{node}"
+    if name not in nodes:
+        nodes[name] = tomlkit.inline_table() if isinstance(nodes, InlineTable) else tomlkit.table()
+    for key, value in values.items():
+        if value is not None:
+            nodes[name][key] = value
+        elif key in nodes[name]:
+            del nodes[name][key]
+    return _only_nodes_changed(before, document.as_string(), {node})
+
+
+def without_node(text: str, node: NodeId) -> str:
+    """The text without a node, in [metadata_log] nodeset as well. Its version stays, and it is not checked as a whole.
+
+    Raises:
+        LogDeviceError: NOTINCONFIG: there is no such node; INVALID_CONFIG: it cannot be read then.
+    """
+    before, document = load_cluster(text), _document(text)
+    if node not in before.nodes:
+        known = ", ".join(f"N{each}" for each in before.nodes)
+        raise LogDeviceError(Status.NOTINCONFIG, f"there is no N{node}; there are {known}")
+    nodes: Any = document["nodes"]
+    del nodes[f"N{node}"]
+    metadata: Any = document.get("metadata_log", {})
+    if "nodeset" in metadata:
+        metadata["nodeset"] = [int(each) for each in metadata["nodeset"] if int(each) != node]
+    return _only_nodes_changed(before, document.as_string(), {node})
+
+
+def _document(text: str) -> tomlkit.TOMLDocument:
+    try:
+        return tomlkit.parse(text)
+    except (TOMLKitError, ValueError, RecursionError):
+        raise _not_understood("the file") from None
+
+
+def _only_nodes_changed(before: ClusterConfig, text: str, changed: set[NodeId]) -> str:
+    after = load_cluster(text)
+    others = [{node: each for node, each in config.nodes.items() if node not in changed} for config in (before, after)]
+    if others[0] != others[1] or replace(after, nodes=before.nodes, metadata_log=before.metadata_log) != before:
+        raise _not_understood("the nodes")
+    return text
 
 
 class LogTreeEdit:

@@ -104,6 +104,8 @@ class MessageType(enum.IntEnum):
     GUARDED_APPEND = 32
     LIST_EPOCHS = 33
     EPOCHS_LISTED = 34
+    GET_CONFIGURATION = 35
+    CONFIGURATION_TEXT = 36
     FIND_KEY = 160
     KEY_FOUND = 161
     DATA_SIZE = 162
@@ -740,6 +742,22 @@ class ClusterState:
     version: U64  # grows with each change at the sending node
     config_version: U64
     nodes: Annotated[list[ClusterNode], list_of(row_of(ClusterNode), 4096)]
+
+
+@message(MessageType.GET_CONFIGURATION, needs=Needs.NOTHING, since=2)
+class GetConfiguration:
+    """Send the configuration that you use: whoever asks heard of a later version than theirs. Answer: CONFIGURATION_TEXT."""
+
+    request_id: U64
+
+
+@message(MessageType.CONFIGURATION_TEXT, needs=Needs.NODE, since=2)
+class ConfigurationText:
+    """Answer to GET_CONFIGURATION."""
+
+    request_id: U64
+    version: U64
+    text: Payload  # as of a cluster file, compressed by zlib
 
 
 @message(MessageType.TRIM, needs=Needs.TRIM)

@@ -112,7 +112,7 @@ class Requests:
 
     @handles(
         *(m.SeqState, m.Sealed, m.Digested, m.Cleaned, m.SealChecked, m.EpochRecoveryMetadata, m.Trimmed, m.KeyFound),
-        *(m.DataSized, m.EpochsListed, m.Compared, m.Fetched, m.MetadataFetched, m.RebuildStored),
+        *(m.DataSized, m.EpochsListed, m.Compared, m.Fetched, m.MetadataFetched, m.RebuildStored, m.ConfigurationText),
     )
     def on_answer(self, peer: PeerId, answer: Any, now: Micros) -> None:
         """Hand an answer to who asked; ignored when nobody did, or asked another."""

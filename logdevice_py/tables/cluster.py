@@ -91,7 +91,9 @@ class InfoRow:
     instance: str = column(_TEXT, "Names this run of the node; a later run has a greater one.")
     start_time: int = column(_TIME, "When the process began to serve.")
     uptime_seconds: float = column(_REAL, "For how long it has served.")
-    config_version: int = column(_INTEGER, "Version of the cluster file that it uses.")
+    config_version: int = column(
+        _INTEGER, "Version of the configuration that it uses: of the cluster file, or the stored one."
+    )
     protocol_min: int = column(_INTEGER, "The oldest protocol that it speaks.")
     protocol_max: int = column(_INTEGER, "The newest protocol that it speaks.")
     roles: str = column(_TEXT, "sequencer, storage, or both.")
@@ -110,6 +112,39 @@ class InfoRow:
     logs_leaving_departed_shards: int = column(
         _INTEGER, "How many logs located at the node are on their way to an epoch without shards that departed."
     )
+    configuration_trouble: str = column(
+        _TEXT, "Column `trouble` of table `configuration`: what somebody should see to; empty: nothing."
+    )
+
+
+@table("configuration", TableSource.EVERY_NODE)
+@dataclass(slots=True, kw_only=True)
+class ConfigurationRow:
+    """Which configuration a node uses, and what it knows of the stored one."""
+
+    version: int = column(_INTEGER, "Of the configuration that it uses.")
+    source: str = column(_TEXT, "Where that is from: cluster file, or epoch store.")
+    newest_known: int = column(_INTEGER, "The greatest version that any node said to have.")
+    stored_version: int | None = column(
+        _INTEGER, "What the epoch store held when the node last read it; NULL: nothing, or the node has not read it."
+    )
+    read_time: int | None = column(
+        _TIME, "When the epoch store last told the node; it asks every few seconds. NULL: never."
+    )
+    trouble: str = column(_TEXT, "What somebody should see to; empty: nothing.")
+
+
+@table("configuration_history", TableSource.ANY_NODE)
+@dataclass(slots=True)
+class ConfigurationHistoryRow:
+    """A version of the configuration that is kept."""
+
+    version: int = column(_INTEGER, "Its version.")
+    changed_time: int | None = column(_TIME, "When it was stored; NULL: it is a cluster file's.")
+    who: str = column(_TEXT, "Who changed it, as they said.")
+    why: str = column(_TEXT, "What for, as they said.")
+    in_force: int = column(_FLAG, "The node that tells it uses it.")
+    text: str = column(_TEXT, "All of it, as of a cluster file.")
 
 
 @table("settings", TableSource.EVERY_NODE)

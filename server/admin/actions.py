@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from client.client import Client
 from client.log_tree.commands import LOGS_PER_GROUP_MAX
 from client.maintenance.commands import FOR_US_MAX, NUMBER_MAX
+from logdevice_py.config.stored import TEXT_MAX
 from logdevice_py.core.ids import LOG_ID_MAX, LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.http.listener import BODY_MAX
 from logdevice_py.runtime.http.openapi import Parameter, invalid, unknown_parameter
 from sequencer.node import SequencerNode
 from server.admin import log_tree_actions, maintenance_actions
+from server.configuration.change import change_configuration
 
 if TYPE_CHECKING:
     from server.node_view import AdminView
@@ -37,6 +40,14 @@ class AdminAction:
     """All are required."""
     run: Callable[[AdminView, Mapping[str, Any]], Awaitable[dict[str, Any]]]
     """Does it; what it returns is the answer. It may raise LogDeviceError."""
+    long: frozenset[str] = frozenset()
+    """Parameters whose values are too long for logs."""
+    body_max: int = BODY_MAX
+    """Bytes of a request."""
+
+    def told(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters as logs show them."""
+        return {name: f"{len(value)} characters" if name in self.long else value for name, value in given.items()}
 
     def check(self, given: Any) -> dict[str, Any]:
         """The parameters of a request.
@@ -204,6 +215,23 @@ ACTIONS: Final[dict[str, AdminAction]] = {
             "End a maintenance; drained shards are used again when somebody sees to it.",
             (Parameter("number", "integer", "Its number.", 1, NUMBER_MAX),),
             maintenance_actions.cancel_maintenance,
+        ),
+        AdminAction(
+            "change_configuration",
+            "Store another version of the cluster's configuration, which all nodes then use. Refused as a whole with all reasons, or because somebody else changed it since.",
+            (
+                Parameter("base", "integer", "The version that the text was made from.", 1, 2**63 - 2),
+                Parameter("text", "string", "All of it, as of a cluster file, with the version that it was made from."),
+                Parameter("who", "string", "Who changes it, for others to read."),
+                Parameter("why", "string", "What for, for others to read."),
+                Parameter(
+                    "accept_data_loss", "string", "Nodes whose data may be lost, like N3,N4; none: those of no node."
+                ),
+                Parameter("dry_run", "integer", "1: only judge it.", 0, 1),
+            ),
+            change_configuration,
+            frozenset({"text"}),
+            2 * TEXT_MAX,
         ),
         AdminAction(
             "set",

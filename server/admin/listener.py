@@ -96,6 +96,7 @@ class AdminListener:
             open_pages=self._console.pages,
             streams=STREAMS,
             on_refused=self._note_refusal,
+            bodies={f"{_ACTIONS}{name}": action.body_max for name, action in ACTIONS.items()},
             security=security,
         )
         self._sampling: asyncio.Task[None] | None = None
@@ -236,9 +237,10 @@ class AdminListener:
         parameters = action.check(given)
         self._must_serve()
         self.metrics.actions += 1
+        told = action.told(parameters)
         host, origin, who = self._host, request.remote or "", self._http.caller(request).name
-        log.warning("%s asked for %s %s", who, name, parameters)
-        await host.note_action(who, origin, name, parameters, ALLOWED)
+        log.warning("%s asked for %s %s", who, name, told)
+        await host.note_action(who, origin, name, told, ALLOWED)
         outcome = Status.ABORTED
         try:
             done = await action.run(host, parameters)
@@ -247,7 +249,7 @@ class AdminListener:
             outcome = error.status
             raise
         finally:
-            await host.note_action(who, origin, name, parameters, outcome.name)
+            await host.note_action(who, origin, name, told, outcome.name)
         return answer(done)
 
     def _note_refusal(self, request: web.BaseRequest, caller: Caller) -> None:

@@ -37,6 +37,8 @@ from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.tables.cluster import (
     AppendTraceRow,
     ClusterStateRow,
+    ConfigurationHistoryRow,
+    ConfigurationRow,
     EpochStoreRow,
     HistoricalMetadataRow,
     InfoRow,
@@ -106,7 +108,28 @@ def info_rows(host: AdminView) -> Iterator[InfoRow]:
         copies_reviewed=int(host.copy_review.done),
         departures_handled=int(sequencer is None or sequencer.idle_logs.departures_handled),
         logs_leaving_departed_shards=0 if sequencer is None else len(sequencer.idle_logs.waiting()),
+        configuration_trouble=host.configuration.trouble,
     )
+
+
+def configuration_rows(host: AdminView) -> Iterator[ConfigurationRow]:
+    """Table `configuration`."""
+    state = host.configuration.in_force
+    yield ConfigurationRow(
+        version=host.config.version,
+        source="epoch store" if state.is_stored else "cluster file",
+        newest_known=max(host.node.gossip.config_version, host.config.version),
+        stored_version=None if state.stored is None else state.stored.version,
+        read_time=state.read_at or None,
+        trouble=host.configuration.trouble,
+    )
+
+
+def configuration_history_rows(host: AdminView) -> Iterator[ConfigurationHistoryRow]:
+    """Table `configuration_history`."""
+    for each in host.configuration.rows():
+        in_force = int(each.version == host.config.version)
+        yield ConfigurationHistoryRow(each.version, each.when or None, each.who, each.why, in_force, each.text)
 
 
 def settings_rows(live: LiveSettings) -> Iterator[SettingsRow]:

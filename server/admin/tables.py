@@ -46,6 +46,8 @@ class NodeTables:
         """What was observed of the node; who serves the tables runs it."""
         self._host = host
         self._fillers: dict[str, Callable[[Constraints], Rows]] = {
+            "configuration": lambda constraints: node_tables.configuration_rows(host),
+            "configuration_history": lambda constraints: node_tables.configuration_history_rows(host),
             "nodes": lambda constraints: from_cluster_file.nodes_rows(host.config),
             "log_groups": lambda constraints: from_cluster_file.log_groups_rows(host.config),
             "info": lambda constraints: node_tables.info_rows(host),

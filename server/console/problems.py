@@ -118,10 +118,12 @@ def _of_node(config: ClusterConfig, node: NodeId, info: Row) -> Iterable[Problem
         do = "Wait a moment after a start. ISOLATED: it cannot reach most other nodes: look at the network."
         yield Problem("bad", where, f"takes no requests: {info['readiness']}", do, "cluster")
     if info["config_version"] != config.version:
-        what = (
-            f"uses version {info['config_version']} of the cluster file; this node's file has version {config.version}"
-        )
-        yield Problem("warn", where, what, "Give all machines the same file; nodes notice a new one within seconds.")
+        what = f"uses version {info['config_version']} of the configuration; the newest that is known here is {config.version}"
+        do = "A stored configuration reaches it within seconds; without one give all machines the same file."
+        yield Problem("warn", where, what, do)
+    if info.get("configuration_trouble"):
+        do = "docs/configuration.md says what each means."
+        yield Problem("warn", where, info["configuration_trouble"], do)
     if info["logs_leaving_departed_shards"]:
         what = f"{info['logs_leaving_departed_shards']} logs are leaving shards that departed"
         yield Problem("warn", where, what, "Remove no further node before that is done.", "shards")

@@ -100,7 +100,7 @@ class ConsoleWorker:
             return self._client
 
     async def _config(self) -> ClusterConfig:
-        """The cluster file in use, read again when it has changed; with the logs of the log tree."""
+        """The configuration that is known: the cluster file, read again when it has changed, or what nodes use; with the logs of the log tree."""
         if self._client is not None:
             return self._client.config
         try:
@@ -183,6 +183,9 @@ class ConsoleWorker:
             began, cost = time.monotonic(), time.process_time()
             config, asker = await self._asked(authorized)
             found, silent = await ask_in_turn(asker, list(config.nodes), ASKED, _SECONDS)
+            if any(row["config_version"] > config.version for rows in found["info"].values() for row in rows):
+                # the file of a node says how the cluster was; what is in force nodes tell
+                await (await self._opened()).newest_config()
             if began - rates_at >= RATES:
                 answering = [node for node in config.sequencer_nodes() if node not in silent]
                 table = TABLES["append_throughput"]

@@ -23,8 +23,10 @@ from client.cli.program import parse_timeout
 from client.read.decoding import entry_keys, entry_records, verify_image
 from epoch_store import cells
 from epoch_store.interface import (
+    ChangeConfiguration,
     GetLastCleanEpoch,
     NoteIncarnation,
+    ReadConfiguration,
     ReadMetadata,
     ReadShardIdentity,
     RegisterShard,
@@ -41,6 +43,7 @@ from logdevice_py.config.logs import parse_ids
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.render import render_cluster
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.stored import ConfigurationVersion, StoredConfiguration, ToNextConfiguration
 from logdevice_py.core.batch import decode_batch, encode_batch
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
@@ -477,6 +480,8 @@ _OPERATIONS = (
     RegisterShard(_UUID, NodeId(1), 0, None, 0, b"birth"),
     RegisterShard(_UUID, NodeId(1), 0, Generation(2), 3),
     NoteIncarnation(NodeId(1), 0, Generation(2), 4),
+    ReadConfiguration(),
+    ChangeConfiguration(ToNextConfiguration(7, ConfigurationVersion(8, Timestamp(1), "who", "why", "version = 8"))),
 )
 _WRITE = cells.WriteId(WriterIdentity(NodeId(1), InstanceId(2)), 3)
 
@@ -495,6 +500,12 @@ def _cells(data: bytes) -> None:
         same((write, cells.encode_cell(write, payload)), (_WRITE, outcome.content))
 
 
+def _some_configuration() -> StoredConfiguration:
+    return StoredConfiguration(
+        tuple(ConfigurationVersion(number, Timestamp(1), "ann", "why", f"version = {number}") for number in (3, 7))
+    )
+
+
 def _cell_seeds() -> list[bytes]:
     payloads: list[Callable[[], bytes]] = [
         _some_metadata().encode,
@@ -502,6 +513,7 @@ def _cell_seeds() -> list[bytes]:
         lambda: msgpack.packb([4, 3, 2]),
         lambda: msgpack.packb([4, 0, 0]),
         *([lambda: msgpack.packb([_UUID, 256, 2, 3, b"birth"])] * 4),
+        *([_some_configuration().encode] * 2),
     ]
     found = [bytes([index, 1]) + make() for index, make in enumerate(payloads)]
     return [*found, b"\x00\x00" + cells.encode_cell(_WRITE, _some_metadata().encode())]

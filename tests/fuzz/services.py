@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 
 from client import node_tables
+from epoch_store.interface import Result
 from ldquery.literals import replace_lsns, tokens
 from ldquery.pushdown import Wanted
 from ldquery.session import LDQuery
@@ -147,6 +148,10 @@ def _note_refusal(who: str, origin: str, what: str) -> None:
     _audited(what, lambda audit: audit.request_refused(who, origin, what, Micros(0)))
 
 
+async def _no_epoch_store() -> Result:
+    return Result(Status.AGAIN)
+
+
 def _host() -> Any:
     return SimpleNamespace(
         path=Path("cluster.toml"),
@@ -158,6 +163,7 @@ def _host() -> Any:
         config=SimpleNamespace(name="dev", log=lambda log: None),
         node=SimpleNamespace(sequencer=None, storage=None),
         live_settings=LiveSettings({}, {}),
+        configuration=SimpleNamespace(read=_no_epoch_store),
         drain=_drained,
         note_action=_note_action,
         note_refusal=_note_refusal,

@@ -40,8 +40,10 @@ from epoch_store.cells import (
     key_of,
 )
 from epoch_store.interface import (
+    ChangeConfiguration,
     GetLastCleanEpoch,
     NoteIncarnation,
+    ReadConfiguration,
     ReadMetadata,
     ReadShardIdentity,
     RegisterShard,
@@ -52,6 +54,7 @@ from epoch_store.interface import (
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.location import Scope
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.stored import ConfigurationVersion, StoredConfiguration
 from logdevice_py.core.batch import decode_batch, encode_batch
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
@@ -495,7 +498,10 @@ def epoch_store_cases() -> Iterator[GoldenCase]:
     for count, lacks in ((4, "birth"), (3, "incarnation")):
         content = msgpack.packb([*cell, msgpack.packb(msgpack.unpackb(payload)[:count])])
         yield GoldenCase(f"shard without {lacks}", content, read_shard, written=False)
-    for operation in (ReadMetadata(LOG), update, GetLastCleanEpoch(LOG), last_clean, shard, register, NoteIncarnation(NodeId(3), 2, Generation(1), 5)):  # fmt: skip
+    versions = [ConfigurationVersion(number, TIME, "ann@desk", "why", f"version = {number}\n") for number in (7, 8)]
+    change = ChangeConfiguration(lambda before: StoredConfiguration(tuple(versions)))
+    yield GoldenCase("configuration", _written(change), _cell(StoredConfiguration.decode))
+    for operation in (ReadMetadata(LOG), update, GetLastCleanEpoch(LOG), last_clean, shard, register, NoteIncarnation(NodeId(3), 2, Generation(1), 5), ReadConfiguration(), change):  # fmt: skip
         yield GoldenCase(
             f"name of the cell for {type(operation).__name__}",
             key_of(operation).encode(),

@@ -47,6 +47,7 @@ PACKERS = {
     "indexlog/paging.py": "index_log",
     "indexlog/raw_files.py": "index_log",
     "indexlog/records.py": "index_log",
+    "logdevice_py/config/stored.py": "epoch_store",
     "logdevice_py/core/batch.py": "batches",
     "logdevice_py/core/entry.py": "entries",
     "logdevice_py/core/epoch_summary.py": "entries",

@@ -86,6 +86,7 @@ class HttpListener:
         open_pages: Mapping[str, Handler] | None = None,
         streams: frozenset[str] = frozenset(),
         on_refused: Callable[[web.BaseRequest, Caller], None] | None = None,
+        bodies: Mapping[str, int] | None = None,
         security: HttpSecurity = CLEAR_TEXT,
     ) -> None:
         """
@@ -101,6 +102,7 @@ class HttpListener:
             streams: paths whose answers go on for as long as somebody reads them: they have no time limit and are counted apart,
                 at most `streams_max` of the settings.
             on_refused: is told of requests of those who may not have what they ask for.
+            bodies: bytes that the bodies of some requests may have, by path, instead of `BODY_MAX`.
             security: encryption, and who is believed to be whom.
         """
         self.places = ConnectionPlaces(settings)
@@ -129,6 +131,7 @@ class HttpListener:
         self._open_paths = frozenset({TRY_PAGE, _ROOT, *(open_pages or ())})
         self._stream_paths = streams
         self._on_refused = on_refused
+        self._bodies = bodies or {}
         self._runner: web.ServerRunner | None = None
 
     async def listen_on(self, sock: socket.socket) -> None:
@@ -136,7 +139,7 @@ class HttpListener:
         # not aiohttp's Application: it answers some requests by itself, before anybody has looked at their token
         server = web.Server(
             self._guard,
-            request_factory=_request,
+            request_factory=self._request,
             access_log=None,
             logger=self._log,
             max_line_size=self._line_max,
@@ -277,9 +280,25 @@ class HttpListener:
             self.metrics.requests_abandoned += 1
             return refusal(Status.PEER_CLOSED)  # to nobody
         except web.HTTPRequestEntityTooLarge:
-            return refusal(Status.TOOBIG, f"a request has at most {BODY_MAX} bytes")
+            return refusal(Status.TOOBIG, f"a request has at most {self._body_max(path)} bytes")
         except LogDeviceError as error:
             return explain_failure(error)
+
+    def _body_max(self, path: str) -> int:
+        return self._bodies.get(path, BODY_MAX)
+
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        """A request whose body is bounded."""
+        loop = asyncio.get_running_loop()
+        body_max = self._body_max(message.url.path)
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=body_max)
 
     def _streams_max(self) -> int:
         settings = self._settings  # places are left for requests
@@ -370,18 +389,6 @@ def _names_a_machine(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: web.RequestHandler,
-    writer: AbstractStreamWriter,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
-    """A request whose body is bounded."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BODY_MAX)
 
 
 async def _expect(request: web.BaseRequest) -> None:

@@ -1,0 +1,1 @@
+"""The configuration that the epoch store keeps, as a node follows and changes it."""

@@ -1,0 +1,171 @@
+"""A change of the stored configuration, as a node makes it that is asked: judged as a whole, then stored if nobody else changed it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from epoch_store.interface import ChangeConfiguration
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.stored import (
+    SAID_MAX,
+    ConfigurationVersion,
+    StoredConfiguration,
+    ToNextConfiguration,
+    with_version,
+)
+from logdevice_py.core.ids import NodeId, ShardId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.placement.configuration_changes import why_refused
+from logdevice_py.runtime.clock import wall_us
+from server.configuration.keeper import ask_epoch_store
+from server.node import Node
+from server.node_settings import NodeSettings
+
+if TYPE_CHECKING:
+    from server.node_view import AdminView
+
+NO_NODES = "none"
+"""How a request says that the data of no node may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedChange:
+    """What somebody asks for."""
+
+    base: int
+    """The version that the text was made from; it stands in the text as well."""
+    text: str
+    accepted: frozenset[NodeId]
+    """Nodes whose data may be lost."""
+
+
+def empty_shards(node: Node) -> set[ShardId]:
+    """Shards of which everything is stored elsewhere, as far as the node has heard."""
+    if node.rebuilding is None:
+        return set()
+    shards = node.rebuilding.set.shards.items()
+    return {shard for shard, each in shards if each.restored >= max(each.generation, node.gossip.generation(shard))}
+
+
+async def change_configuration(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Action `change_configuration`."""
+    wanted = WantedChange(given["base"], given["text"], _nodes(given["accept_data_loss"]))
+    keeper = host.configuration
+    result = await keeper.read()
+    if result.status not in (Status.OK, Status.EMPTY):
+        raise LogDeviceError(
+            result.status,
+            f"the epoch store does not answer, so nothing is changed: {result.detail or result.status.name}",
+        )
+    stored = keeper.in_force.stored
+    _check_base(wanted.base, stored, host.config.version, host.node.gossip.config_version)
+    empty = empty_shards(host.node)
+    after, text, changed = await asyncio.to_thread(judge, wanted, stored, host.config, empty)
+    if not changed or given["dry_run"]:
+        return {"version": after.version if changed else wanted.base, "changed": changed, "stored": False}
+    who, why = given["who"][:SAID_MAX], given["why"][:SAID_MAX]
+    change = ToNextConfiguration(wanted.base, ConfigurationVersion(after.version, wall_us(), who, why, text))
+    result = await ask_epoch_store(host.ask_epoch_store, ChangeConfiguration(change))
+    found = result.value if isinstance(result.value, StoredConfiguration) else None
+    if result.status is Status.STALE and found is not None:
+        raise _changed_meanwhile(wanted.base, found)
+    if result.status is Status.TOOBIG:
+        raise LogDeviceError(
+            Status.TOOBIG,
+            "the configuration is too large for the epoch store: groups of logs can stand in the log tree",
+        )
+    if result.status is not Status.OK or found is None:
+        maybe = "; it may have been made all the same: ldctl config history tells" if result.maybe_applied else ""
+        raise LogDeviceError(result.status, f"the change is not answered: {result.detail or result.status.name}{maybe}")
+    keeper.in_force.stored = found
+    await keeper.use(after, text)
+    host.use_stored(after)
+    return {"version": after.version, "changed": True, "stored": True}
+
+
+def _nodes(text: str) -> frozenset[NodeId]:
+    if text == NO_NODES:
+        return frozenset()
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.startswith("N") and name[1:].isdecimal() for name in names):
+        raise LogDeviceError(Status.INVALID_PARAM, f"accept_data_loss: write nodes like N3,N4, or {NO_NODES}")
+    return frozenset(NodeId(int(name[1:])) for name in names)
+
+
+def _check_base(base: int, stored: StoredConfiguration | None, in_force: int, heard: int) -> None:
+    """A change is made from the newest version that there is."""
+    newest = max(0 if stored is None else stored.version, in_force, heard)
+    if base == newest:
+        return
+    if stored is not None and stored.version > base:
+        raise _changed_meanwhile(base, stored)
+    if base > newest:
+        raise LogDeviceError(
+            Status.INVALID_PARAM,
+            f"the text has version {base}, the newest is {newest}: leave the version in it as it was read; whoever stores it raises it",
+        )
+    raise LogDeviceError(
+        Status.STALE,
+        f"the text has version {base}, version {newest} is in force by now: make the change in what ldctl config show prints",
+    )
+
+
+def _changed_meanwhile(base: int, stored: StoredConfiguration) -> LogDeviceError:
+    made = stored.current
+    return LogDeviceError(
+        Status.STALE,
+        f"the text was made from version {base}, and {made.who} stored version {made.version} since ({made.why}): nothing is changed. "
+        "Make the change in what ldctl config show prints",
+    )
+
+
+def judge(
+    wanted: WantedChange, stored: StoredConfiguration | None, in_force: ClusterConfig, empty: set[ShardId]
+) -> tuple[ClusterConfig, str, bool]:
+    """What would be stored, and whether it is anything new.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG, with all reasons.
+    """
+    given = load_cluster(wanted.text)
+    if given.version != wanted.base:
+        raise LogDeviceError(
+            Status.INVALID_PARAM, f"the text has version {given.version}, the request version {wanted.base}"
+        )
+    text = with_version(wanted.text, wanted.base + 1)
+    try:
+        after = load_cluster(text)
+    except LogDeviceError:
+        after = given
+    if after != replace(given, version=wanted.base + 1):
+        raise LogDeviceError(Status.INVALID_CONFIG, "version: write it at the beginning of a line: version = 7")
+    earlier = known_versions(stored, in_force)
+    reasons = [*why_refused(earlier, after, empty, wanted.accepted), *_settings(after)]
+    if reasons:
+        raise LogDeviceError(Status.INVALID_CONFIG, "\n".join(reasons))
+    last = None if stored is None else stored.current
+    changed = last is None or last.version != wanted.base or last.text != wanted.text
+    return after, text, changed
+
+
+def known_versions(stored: StoredConfiguration | None, in_force: ClusterConfig) -> list[ClusterConfig]:
+    """All versions that are kept, and the one in force, the oldest first; those that this release cannot read are left out."""
+    found = {in_force.version: in_force}
+    for each in () if stored is None else stored.versions:
+        try:
+            found[each.version] = load_cluster(each.text)
+        except LogDeviceError:
+            continue
+    return [found[version] for version in sorted(found)]
+
+
+def _settings(after: ClusterConfig) -> Sequence[str]:
+    try:
+        NodeSettings.of(after.settings)
+    except LogDeviceError as error:
+        return [str(error.detail)]
+    return []
