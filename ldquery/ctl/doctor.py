@@ -194,7 +194,7 @@ def _of_clocks(clocks: list[NodeClock]) -> Iterable[DoctorFinding]:
 
 
 def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[DoctorFinding]:
-    for name, what in (("version", "versions of the program"), ("config_version", "versions of the cluster file")):
+    for name, what in (("version", "versions of the program"), ("config_version", "versions of the configuration")):
         nodes: dict[str, list[str]] = defaultdict(list)
         for row in info:
             nodes[str(row[name])].append(f"N{row['node_id']}")
@@ -202,7 +202,11 @@ def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[
             told = "; ".join(
                 f"{version or 'not installed'}: {', '.join(who)}" for version, who in sorted(nodes.items())
             )
-            do = "Finish the upgrade." if name == "version" else "Give all machines the same file."
+            do = (
+                "Finish the upgrade."
+                if name == "version"
+                else "Wait a few seconds; without a stored configuration give all machines the same file."
+            )
             yield DoctorFinding("warn", "nodes", f"{len(nodes)} {what}: {told}", do)
     newest, oldest = (
         max((row["protocol_min"] for row in info), default=0),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, say
+from ldquery.ctl.configuration_change import edit_stored
 from ldquery.ctl.verb import PROGRAM, Verb, access_of, show, show_rows, without_unit
 from logdevice_py.config.attributes import ATTRIBUTES, render_attribute
 from logdevice_py.config.cluster import ClusterConfig
@@ -109,17 +110,6 @@ def _locked(path: Path) -> Iterator[TextIO]:
                 return
 
 
-def _write(path: Path, change: Change, arguments: argparse.Namespace) -> ClusterConfig:
-    """Change the file; what it says then."""
-
-    def edited(text: str) -> str:
-        edit = LogTreeEdit(text)
-        change(edit, arguments)
-        return edit.finish()
-
-    return rewrite(path, edited)
-
-
 def rewrite(path: Path, edited: Callable[[str], str]) -> ClusterConfig:
     """Replace the cluster file by another version of it, while no other ldctl does; what it says then."""
     path = path.resolve()
@@ -141,8 +131,18 @@ def rewrite(path: Path, edited: Callable[[str], str]) -> ClusterConfig:
 
 def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
     async def run(client: Client, arguments: argparse.Namespace) -> int:
+        def edited(text: str) -> str:
+            edit = LogTreeEdit(text)
+            change(edit, arguments)
+            return edit.finish()
+
+        stored = await edit_stored(client, arguments, edited, f"logs {arguments.path}: {done}")
+        if stored is not None:
+            result = {"path": arguments.path, "done": done, "version": stored.version, "late": []}
+            show(arguments, result, plain=f"{arguments.path}: {done}, in configuration version {stored.version}")
+            return EXIT_OK
         access = access_of(arguments)
-        config = await asyncio.to_thread(_write, Path(arguments.config), change, arguments)
+        config = await asyncio.to_thread(rewrite, Path(arguments.config), edited)
         late = await _late(config, access, arguments.timeout or _TAKEN_WITHIN)
         result = {"path": arguments.path, "done": done, "version": config.version, "late": late}
         show(arguments, result, plain=f"{arguments.path}: {done}, in version {config.version} of {arguments.config}")
@@ -253,7 +253,7 @@ def _delete(edit: LogTreeEdit, arguments: argparse.Namespace) -> None:
 
 _FILE: Final = (
     "The cluster file gets a higher version, in one step; its comments stay. Nodes that see this file use it within a second; copy it to "
-    "other machines."
+    "other machines. Where the configuration is stored (ldctl config), that is changed instead."
 )
 VERBS: tuple[Verb, ...] = (
     Verb(

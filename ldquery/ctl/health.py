@@ -327,7 +327,9 @@ def _troubles(config: ClusterConfig, info: Row, shards: Sequence[Row]) -> list[s
     if info["readiness"] != "OK":
         found.append(f"it takes no requests: {info['readiness']}")
     if info["config_version"] != config.version:
-        found.append(f"it uses version {info['config_version']} of the cluster file, this one is {config.version}")
+        found.append(_other_version(info["config_version"], config.version))
+    if info.get("configuration_trouble"):
+        found.append(info["configuration_trouble"])
     for row in shards:
         name = f"S{row['shard']}"
         if row["status"] != "OK":
@@ -339,6 +341,12 @@ def _troubles(config: ClusterConfig, info: Row, shards: Sequence[Row]) -> list[s
         if row["damaged_ranges"]:
             found.append(f"{name}: {row['damaged_ranges']} damaged ranges are not repaired yet")
     return found
+
+
+def _other_version(used: int, known: int) -> str:
+    if used < known:
+        return f"it uses version {used} of the configuration, the newest is {known}"
+    return f"it uses version {used} of the configuration, newer than {known}, which is known here"
 
 
 def _age(seconds: float) -> str:

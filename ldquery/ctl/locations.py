@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from client.cli.program import EXIT_OK, parse_timeout, say
+from ldquery.ctl.configuration_change import edit_stored
 from ldquery.ctl.groups import rewrite
 from ldquery.ctl.verb import PROGRAM, Verb, show_rows
 from logdevice_py.config.cluster import ClusterConfig
@@ -33,7 +34,11 @@ _SCRIPT_SECONDS: Final = 60.0
 
 
 def _options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("--apply", action="store_true", help="write what was found into the cluster file")
+    options.add_argument(
+        "--apply",
+        action="store_true",
+        help="write what was found into the stored configuration, or into the cluster file where there is none",
+    )
     options.add_argument(
         "--watch",
         metavar="T",
@@ -63,26 +68,37 @@ def found_locations(
     return {node: location for node, location in resolved.items() if hosts[node] not in resolver.failures}
 
 
-def write_locations(path: Path, locations: Mapping[NodeId, Location]) -> ClusterConfig:
-    """Change the cluster file; what it says then.
+def moved(locations: Mapping[NodeId, Location], text: str) -> str:
+    """The text of the next version, in which nodes stand elsewhere.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: nodes would refuse it.
+    """
+    after = with_locations(text, locations)
+    check_moves(load_cluster(text), load_cluster(after))
+    return after
+
+
+async def write_locations(
+    client: Client, arguments: argparse.Namespace, locations: Mapping[NodeId, Location]
+) -> ClusterConfig:
+    """Change the stored configuration, or the cluster file where there is none; what it says then.
 
     Raises:
         LogDeviceError: INVALID_CONFIG: nodes would refuse it; nothing is written.
     """
-
-    def edited(text: str) -> str:
-        after = with_locations(text, locations)
-        check_moves(load_cluster(text), load_cluster(after))
-        return after
-
-    return rewrite(path, edited)
+    edited = partial(moved, locations)
+    stored = await edit_stored(client, arguments, edited, "locations")
+    if stored is not None:
+        return stored
+    return await asyncio.to_thread(rewrite, Path(arguments.config), edited)
 
 
 async def _locations(client: Client, arguments: argparse.Namespace) -> int:
     config, settings = client.config, placement_settings(client.config)
     resolver = load_resolver(settings, partial(run_script, settings.resolver_script))
     if arguments.watch is not None:
-        await _watch(arguments, settings, resolver)
+        await _watch(client, arguments, settings, resolver)
     found = await asyncio.to_thread(found_locations, config, settings, resolver)
     rows = [
         {
@@ -97,14 +113,15 @@ async def _locations(client: Client, arguments: argparse.Namespace) -> int:
     show_rows(arguments, rows, _SHOWN)
     changed = {node: location for node, location in found.items() if location != config.nodes[node].location}
     if arguments.apply and changed:
-        written = await asyncio.to_thread(write_locations, Path(arguments.config), changed)
-        say(PROGRAM, f"version {written.version} of {arguments.config} has them; they count for new epochs")
+        written = await write_locations(client, arguments, changed)
+        say(PROGRAM, f"configuration version {written.version} has them; they count for new epochs")
     return EXIT_OK
 
 
-async def _watch(arguments: argparse.Namespace, settings: PlacementSettings, resolver: RememberedLocations) -> None:
-    path = Path(arguments.config)
-    config = load_cluster(await asyncio.to_thread(path.read_text, "utf-8"))
+async def _watch(
+    client: Client, arguments: argparse.Namespace, settings: PlacementSettings, resolver: RememberedLocations
+) -> None:
+    config = await client.newest_config()
     stable = StableLocations(
         settings.topology_stabilize_period_us, {node: member.location for node, member in config.nodes.items()}
     )
@@ -117,7 +134,7 @@ async def _watch(arguments: argparse.Namespace, settings: PlacementSettings, res
         if changed:
             told = ", ".join(f"N{node} in {location or 'no place'}" for node, location in changed.items())
             try:
-                written = await asyncio.to_thread(write_locations, path, changed)
+                written = await write_locations(client, arguments, changed)
             except LogDeviceError as error:
                 if error.status is not Status.INVALID_CONFIG:
                     raise

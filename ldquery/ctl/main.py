@@ -8,6 +8,7 @@ from typing import Any
 
 from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
+from ldquery.ctl.configuration import VERBS as CONFIGURATION_VERBS
 from ldquery.ctl.doctor import VERBS as DOCTOR_VERBS
 from ldquery.ctl.epoch_store import VERBS as EPOCH_STORE_VERBS
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
@@ -27,6 +28,7 @@ from ldquery.ctl.verb import PROGRAM, Verb
 
 VERBS: tuple[Verb, ...] = (
     *NODE_VERBS,
+    *CONFIGURATION_VERBS,
     *DOCTOR_VERBS,
     *LOCATION_VERBS,
     *LOG_VERBS,
@@ -44,6 +46,8 @@ VERBS: tuple[Verb, ...] = (
 )
 
 FAMILIES = {
+    "config": "the configuration that the epoch store keeps",
+    "nodes": "nodes of the stored configuration",
     "logs": "all logs, and their groups in the cluster file and the log tree",
     "settings": "settings of nodes that run",
     "identity": "certificates and tokens",
@@ -105,6 +109,7 @@ async def run(arguments: argparse.Namespace) -> int:
     from client.client import Client
 
     async with Client(arguments.config, name=PROGRAM) as client:
+        await client.newest_config()  # the file may be older than what nodes use
         status: int = await arguments.run(client, arguments)
         return status
 

@@ -62,11 +62,12 @@ def _chosen(client: Client, node: NodeId | None) -> list[NodeId]:
 async def _status(client: Client, arguments: argparse.Namespace) -> int:
     from ldquery.ctl.health import cluster_health
 
-    health = await cluster_health(client.config, access_of(arguments), arguments.timeout or _SECONDS)
+    config = client.config
+    health = await cluster_health(config, access_of(arguments), arguments.timeout or _SECONDS)
     if not arguments.json:
-        config, silent = client.config, len(health.silent)
+        silent = len(health.silent)
         say_plain = (
-            f"cluster {config.name}, version {config.version} of its file: {len(health.rows)} nodes, "
+            f"cluster {config.name}, configuration version {config.version}: {len(health.rows)} nodes, "
             f"{silent} of which do not answer\n{health.summary()}"
         )
         show(arguments, {}, plain=say_plain)

@@ -67,7 +67,7 @@ async def test_the_status_of_a_cluster_that_is_well_and_of_one_that_lost_a_node(
         assert all(row["shards"][0].startswith("S0 OK ") for row in rows)
         assert [row["troubles"] for row in rows] == [[], [], []]
         table = (await operator.types("status")).splitlines()
-        assert "version 1 of its file: 3 nodes, 0 of which do not answer" in table[0]
+        assert "configuration version 1: 3 nodes, 0 of which do not answer" in table[0]
         assert table[1] == (
             "short of copies: 0 logs; records may be gone: 0 logs; generations above 1: none; rebuildings: none; drains: none"
         )

@@ -109,7 +109,7 @@ def test_nodes_of_several_versions_are_named() -> None:
     rows = [info(0), info(1, version="2", config_version=2), info(2, protocol_min=8, protocol_max=9)]
     findings = found(answers=NodeAnswers(info=rows))
     assert only(findings, "versions of the program").what == "2 versions of the program: 1: N0, N2; 2: N1"
-    assert only(findings, "versions of the cluster file").severity == "warn"
+    assert only(findings, "versions of the configuration").severity == "warn"
     assert only(findings, "no protocol in common").severity == "bad"
     assert findings[0].severity == "bad", "the worst comes first"
 

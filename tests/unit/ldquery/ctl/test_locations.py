@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ldquery.ctl.locations import found_locations, run_script, write_locations
+from ldquery.ctl.groups import rewrite
+from ldquery.ctl.locations import found_locations, moved, run_script
 from logdevice_py.config.edit import with_locations
 from logdevice_py.config.location import Location
 from logdevice_py.config.parse import load_cluster
@@ -55,7 +57,7 @@ def test_what_a_resolver_does_not_know_stays_or_stands_at_the_default() -> None:
 def test_the_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(NODES_ONLY)
-    assert write_locations(path, {NodeId(1): EU}).version == 5
+    assert rewrite(path, partial(moved, {NodeId(1): EU})).version == 5
     assert load_cluster(path.read_text()).nodes[NodeId(1)].location == EU
 
 
@@ -64,7 +66,7 @@ def test_a_move_that_nodes_would_refuse_is_not_written(tmp_path: Path) -> None:
     text = CLUSTER.replace("METADATA", "rack:2").replace("[0, 1]", "[0, 1, 2]")
     path.write_text(text)
     with pytest.raises(LogDeviceError, match="it moves nodes that keep metadata logs"):
-        write_locations(path, {NodeId(1): Location.parse("us....r1")})
+        rewrite(path, partial(moved, {NodeId(1): Location.parse("us....r1")}))
     assert path.read_text() == text
 
 
