@@ -17,7 +17,6 @@ from epoch_store.interface import Operation, WriterIdentity
 from epoch_store.memory import Fault, MemoryCells, MemoryEpochStore
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster, render_cluster
-from logdevice_py.config.stored import StoredConfiguration
 from logdevice_py.core.ids import InstanceId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
@@ -139,23 +138,18 @@ class Cluster:
     async def converges(self) -> None:
         self.fault = Fault.NONE
         newest = self.gossip()
-        stored: StoredConfiguration | None = None
         for host in self.nodes:
             self.now += LOOK_EVERY + SECOND
             config = await host.configuration.look(Micros(self.now), newest)
             if config is not None:
                 host.use_stored(config)
-            stored = host.configuration.in_force.stored
-        versions = {host.config.version for host in self.nodes}
-        if stored is not None and stored.version >= newest:
-            assert versions == {stored.version}
-        else:
-            assert all(host.configuration.trouble for host in self.nodes if host.configuration.in_force.is_stored), (
-                "an older epoch store is told"
-            )
+            state = host.configuration.in_force
+            stored = 0 if state.stored is None else state.stored.version
+            assert host.config.version >= stored, "a node lacks what is stored"
+            assert bool(host.configuration.trouble) == (state.is_stored and host.config.version > stored)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_versions_mean_one_text_nobody_goes_back_and_all_get_what_is_stored(
     steps: list[tuple[str, int, Fault]],
