@@ -19,7 +19,7 @@ from client.guards import AppendGuard, Position
 from client.metrics import WriterMetrics
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
-from client.write.context import RECORD_OVERHEAD
+from client.write.context import RECORD_OVERHEAD, FrameObserver
 from client.write.write_streams import WriteStreams
 from logdevice_py.core.batch import BYTES_PER_RECORD
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
@@ -294,6 +294,10 @@ class BufferedWriter(PublicNames):
     def unacknowledged_bytes(self) -> int:
         """Bytes of records taken that are neither acknowledged nor failed."""
         return self._streams.unacknowledged_bytes
+
+    def observe(self, observer: FrameObserver) -> None:
+        """Have somebody hear of each batch when its records have their outcome, in place of whoever did before."""
+        self._owner.observer = observer
 
     @property
     def metrics(self) -> WriterMetrics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from client.append.router import Routes
 from client.append.seq_state_request import SeqStateRequests
@@ -45,10 +45,18 @@ def _clear(log: LogId) -> None:
     """Batches are not encrypted."""
 
 
+class FrameObserver(Protocol):
+    """Hears of each frame of a writer when its records have their outcome, and before they are told."""
+
+    def has_outcome(self, log: LogId, frame: StreamFrame, error: LogDeviceError | None) -> None:
+        """None: its records are acknowledged."""
+        ...
+
+
 class StreamOwner:
     """What a stream reports to the writer that it belongs to."""
 
-    __slots__ = ("failures", "first_error", "metrics", "records", "room", "sealer", "settings")
+    __slots__ = ("failures", "first_error", "metrics", "observer", "records", "room", "sealer", "settings")
 
     def __init__(
         self, settings: WriterSettings, metrics: WriterMetrics, sealer: Callable[[LogId], Seal | None] = _clear
@@ -64,6 +72,8 @@ class StreamOwner:
         self.failures = 0
         """Records that failed since the last flush told it."""
         self.first_error: LogDeviceError | None = None
+        self.observer: FrameObserver | None = None
+        """Hears of frames; None: nobody does."""
 
     @property
     def full(self) -> bool:
@@ -80,10 +90,12 @@ class StreamOwner:
         self.room -= size + RECORD_OVERHEAD * records
         self.records += records
 
-    def has_outcome(self, frame: StreamFrame) -> None:
+    def has_outcome(self, log: LogId, frame: StreamFrame, error: LogDeviceError | None) -> None:
         """The records of a frame were acknowledged, or failed."""
         self.room += frame.size + RECORD_OVERHEAD * frame.records
         self.records -= frame.records
+        if self.observer is not None:
+            self.observer.has_outcome(log, frame, error)
 
     def on_failed(self, records: int, error: LogDeviceError) -> None:
         """Remember it for flush and close."""

@@ -42,10 +42,10 @@ class FramePosition:
 class ReceiptCollector:
     """Gathers the receipts of one `append_many`, whose records may be spread over several frames."""
 
-    __slots__ = ("_error", "_failed", "_missing", "_promise", "_runs", "_total")
+    __slots__ = ("_error", "_failed", "_missing", "_runs", "_total", "promise")
 
     def __init__(self, promise: Promise, total: int) -> None:
-        self._promise = promise
+        self.promise = promise
         self._total = total
         self._missing = total
         self._failed = 0
@@ -66,10 +66,10 @@ class ReceiptCollector:
 
     def _count(self, count: int) -> None:
         self._missing -= count
-        if self._missing or self._promise.done():
+        if self._missing or self.promise.done():
             return
         if self._error is None:
-            self._promise.set_result(Receipts(self._runs))
+            self.promise.set_result(Receipts(self._runs))
             return
         error = LogDeviceError(
             self._error.status,
@@ -78,8 +78,8 @@ class ReceiptCollector:
             # Some of the call's records are in the log when not all of them failed.
             maybe_applied=self._error.maybe_applied or self._failed < self._total,
         )
-        self._promise.set_exception(error)
-        self._promise.exception()  # flush and close raise it too: nobody needs to be warned when it is not awaited here
+        self.promise.set_exception(error)
+        self.promise.exception()  # flush and close raise it too: nobody needs to be warned when it is not awaited here
 
 
 class Share:
@@ -90,6 +90,11 @@ class Share:
     def __init__(self, collector: ReceiptCollector, count: int) -> None:
         self.collector = collector
         self.count = count
+
+    @property
+    def promise(self) -> Promise:
+        """Who waits for all records of the `append_many`."""
+        return self.collector.promise
 
 
 Span = Promise | Share

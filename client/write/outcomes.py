@@ -10,6 +10,7 @@ from client.write.context import StreamOwner
 from client.write.frame import FrameFate, StreamFrame
 from client.write.frame_queue import FrameQueue
 from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -19,9 +20,10 @@ class FrameOutcomes:
     """The frames of a stream, and what is told of them: each record has one outcome. The frame of records that failed stays until its own fate
     is certain."""
 
-    __slots__ = ("_owner", "frames", "last_lsn")
+    __slots__ = ("_log", "_owner", "frames", "last_lsn")
 
-    def __init__(self, owner: StreamOwner) -> None:
+    def __init__(self, log: LogId, owner: StreamOwner) -> None:
+        self._log: Final = log
         self._owner: Final = owner
         self.frames = FrameQueue(self._complete)
         self.last_lsn = LSN_INVALID
@@ -34,7 +36,7 @@ class FrameOutcomes:
         metrics.frames_acknowledged += 1
         if not frame.failed:
             metrics.records_acknowledged += frame.records
-            self._owner.has_outcome(frame)
+            self._owner.has_outcome(self._log, frame, None)
             if frame.markers:
                 self.frames.hand_back_markers(frame)
             frame.acknowledge()
@@ -44,7 +46,7 @@ class FrameOutcomes:
         if frame.failed:
             return
         frame.failed = True
-        self._owner.has_outcome(frame)
+        self._owner.has_outcome(self._log, frame, error)
         self._owner.on_failed(frame.records, error)
         if frame.markers:
             self.frames.hand_back_markers(frame)

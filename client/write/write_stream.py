@@ -93,7 +93,7 @@ class WriteStream:
         self._epoch = StreamEpoch()
         self._context = context
         self._owner = owner
-        self._outcomes = FrameOutcomes(owner)
+        self._outcomes = FrameOutcomes(log, owner)
         self._frames = self._outcomes.frames
         self.intake = RecordIntake(owner, self._frames, context.timers, payload_max, self._pump, owner.sealer(log))
         """Takes the records."""

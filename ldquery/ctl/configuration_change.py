@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ldquery.ctl.verb import say_of_nodes, token_of
+from ldquery.ctl.verb import access_of, say_of_nodes
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
@@ -82,7 +82,7 @@ class ConfigurationEditor:
         from client.node_tables import NodeAsker
 
         config = await self._client.newest_config()
-        self._asker = NodeAsker(config, token_of(self._arguments))
+        self._asker = NodeAsker(config, access_of(self._arguments))
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -48,7 +48,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 """What a program begins with that runs as though only our own package and what it depends on without extras were installed."""
 
 EVERYTHING_OF_THE_CLIENT = """
-elsewhere = ("client.spark", "client.node_tables", "streams.spark", "streams.cold")
+elsewhere = ("client.spark", "client.node_tables", "client.tracing", "streams.spark", "streams.cold")
 found = []
 for package in ("client", "streams"):
     for module in walk_packages(import_module(package).__path__, package + ".", onerror=lambda name: None):

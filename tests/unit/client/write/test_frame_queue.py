@@ -9,6 +9,7 @@ from client.settings import WriterSettings
 from client.write.context import RECORD_OVERHEAD, StreamOwner
 from client.write.frame import FrameFate, FramePosition, StreamFrame
 from client.write.frame_queue import FrameQueue
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -149,7 +150,7 @@ class TestOwner:
         owner.take(1, 2)
         assert (owner.records, owner.unacknowledged_bytes) == (4, 72)
         assert owner.room == 10_000 - 72 - 4 * RECORD_OVERHEAD
-        owner.has_outcome(StreamFrame(1, b"xx", 0, 0, [], 1, 2, Micros(0)))
+        owner.has_outcome(LogId(1), StreamFrame(1, b"xx", 0, 0, [], 1, 2, Micros(0)), None)
         assert (owner.records, owner.unacknowledged_bytes, owner.full) == (3, 70, False)
 
     @pytest.mark.parametrize(("size", "full"), [(9_899, False), (9_900, True)])
