@@ -137,7 +137,7 @@ class RetentionInvariants:
             return False
         now = self._cluster.scheduler.now
         excused = len(self._wrong_clocks) > 1 or any(
-            behind and self._cluster.nodes[NodeId(node)].starts > 1 for node, behind in self._wrong_clocks.items()
+            behind and self._lives[node].run > 1 for node, behind in self._wrong_clocks.items()
         )
         for lsn, entry in model.entries.items():
             if model.trim_asked < lsn <= last and now - entry.born < backlog and not excused:

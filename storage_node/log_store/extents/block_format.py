@@ -164,7 +164,8 @@ def seed_of(salt: int) -> int:
 
 def new_packer() -> Callable[[Any], bytes]:
     """For `encode_block`, of one thread: to make one each time takes as long as to use it."""
-    return msgpack.Packer().pack
+    pack: Callable[[Any], bytes] = msgpack.Packer().pack
+    return pack
 
 
 def encode_block(

@@ -16,8 +16,8 @@ from typing import Final
 
 from logdevice_py.core.status import Status
 from storage_node.log_store.extents.chain import SyncTicket
-from storage_node.log_store.extents.disk import File
-from storage_node.log_store.extents.real_disk import RealFile
+from storage_node.log_store.extents.disk import DiskError, File
+from storage_node.log_store.extents.real_disk import HeldDescriptor, RealFile
 from storage_node.log_store.extents.store import ExtentLogStore
 
 _SETUP, _DESTROY, _GETEVENTS, _SUBMIT = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}.get(
@@ -115,9 +115,9 @@ class KernelQueue:
         os.close(self.descriptor)
 
 
-def _descriptor(file: File) -> int:
+def _real(file: File) -> RealFile:
     assert isinstance(file, RealFile)
-    return file.descriptor
+    return file
 
 
 class KernelSync:
@@ -145,7 +145,9 @@ class KernelSync:
         self._done = done
         self._fall_back = fall_back
         self._ticket: SyncTicket | None = None
-        """Of the sync that is under way: its files stay open."""
+        """Of the sync that is under way."""
+        self._held: list[HeldDescriptor] = []
+        """Its files stay open."""
         self._left = 0
         """Files of it that are not synced."""
         self._failure = ""
@@ -157,22 +159,30 @@ class KernelSync:
         assert self._ticket is None, "one sync at a time"
         self._began_ns = time.monotonic_ns()
         ticket = self._store.begin_sync()
-        descriptors = [_descriptor(file) for file, _ in ticket.files]
-        if not descriptors:
+        self._failure = ""
+        files = [_real(file) for file, _ in ticket.files]
+        try:
+            self._held = [file.begin_sync() for file in files]
+        except DiskError as error:
+            self._failure = str(error)
+        if not files or self._failure:
             self._ticket = ticket
             self._loop.call_soon(self._end)
             return
         try:
-            if len(descriptors) > FILES_MAX:
-                raise KernelSyncUnavailableError(f"{len(descriptors)} files")
-            self._queue.submit(descriptors)
+            if len(files) > FILES_MAX:
+                raise KernelSyncUnavailableError(f"{len(files)} files")
+            self._queue.submit([held.number for held in self._held])
         except KernelSyncUnavailableError:
             # nothing of this ticket counts: who syncs otherwise has to sync its files, too
+            self._held = []
+            for file in files:
+                file.abandon_sync()
             self._store.abandon_sync(ticket)
             self.close()
             self._fall_back()
             return
-        self._ticket, self._left, self._failure = ticket, len(descriptors), ""
+        self._ticket, self._left = ticket, len(files)
 
     def _on_results(self) -> None:
         for result in self._queue.results():
@@ -183,7 +193,7 @@ class KernelSync:
             self._end()
 
     def _end(self) -> None:
-        ticket, self._ticket = self._ticket, None
+        ticket, self._ticket, self._held = self._ticket, None, []
         assert ticket is not None
         self.ended_ns = time.monotonic_ns()
         self._done(self._store.end_sync(ticket, self._failure), (self.ended_ns - self._began_ns) // 1000)

@@ -37,18 +37,13 @@ def _error_of(error: OSError) -> DiskError:
     return NoSpaceError(str(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else DiskError(str(error))
 
 
-class _Descriptor:
+class HeldDescriptor:
     """An open file of the operating system. Whoever uses its number refers to it: numbers are used again."""
 
     __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-    @property
-    def descriptor(self) -> int:
-        """Open for as long as somebody refers to the file."""
-        return self._descriptor
 
     def __del__(self) -> None:
         os.close(self.number)
@@ -98,7 +93,7 @@ class RealFile:
         self.stays_open = False
         """Its name is not its own any more."""
         self._disk = disk
-        self._open: _Descriptor | None = _Descriptor(descriptor)
+        self._open: HeldDescriptor | None = HeldDescriptor(descriptor)
         self._used = True
         self._unsynced = False
         disk.open_files.add(self)
@@ -111,12 +106,12 @@ class RealFile:
         self._open = None
         return True
 
-    def _descriptor(self) -> _Descriptor:
+    def _descriptor(self) -> HeldDescriptor:
         """To be held while its number is used. DiskError where the file is gone."""
         self._used = True
         held = self._open
         if held is None:
-            held = self._open = _Descriptor(self._disk.open_number(self.name))
+            held = self._open = HeldDescriptor(self._disk.open_number(self.name))
             self._disk.open_files.add(self)
         return held
 
@@ -191,6 +186,20 @@ class RealFile:
     def mark(self) -> int:
         """As of `File`."""
         return 0
+
+    def begin_sync(self) -> HeldDescriptor:
+        """For whoever has the kernel sync the file, to be held until that has ended. DiskError where the file is gone.
+
+        An error fails the whole store; a sync that is not made after all is told by `abandon_sync`.
+        """
+        held = self._descriptor()
+        # a write that comes meanwhile has it set again
+        self._unsynced = False
+        return held
+
+    def abandon_sync(self) -> None:
+        """What `begin_sync` was asked for is not synced."""
+        self._unsynced = True
 
     def sync(self, mark: int) -> None:
         """As of `File`."""

@@ -173,3 +173,22 @@ async def test_where_the_kernel_refuses_the_next_sync_covers_the_same_files(
     assert not store._chain.unsynced
     monkeypatch.undo()
     store.close()
+
+
+async def test_a_file_that_is_closed_for_others_stays_open_until_it_is_synced(tmp_path: Path) -> None:
+    store, told, queue = open_store(tmp_path / "store"), Told(), ScriptedQueue()
+    syncs = syncs_of(store, queue, told)
+    write(store, 1)
+    syncs.request()
+    ((number,),) = queue.submitted
+    (file,) = [file for file, _ in syncs._ticket.files]  # type: ignore[union-attr]
+    assert isinstance(file, RealFile)
+    assert [file.can_close() for _ in range(2)] == [False, True]
+    assert os.fstat(number).st_size
+    queue.end(0)
+    await loop_turns()
+    assert told.outcomes == [Status.OK]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    syncs.close()
+    store.close()
