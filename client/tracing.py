@@ -57,13 +57,16 @@ class TracedClient(Client):
     def append(self, log: int | str, payload: bytes | bytearray | memoryview, **options: Any) -> Awaitable[Receipt]:
         """As `Client.append`."""
         size = len(payload) if hasattr(payload, "__len__") else 0
-        return self._traced(log, 1, size, partial(super().append, log, payload, **options))
+        future: Awaitable[Receipt] = self._traced(log, 1, size, partial(super().append, log, payload, **options))
+        return future
 
     def append_many(self, log: int | str, payloads: Any, **options: Any) -> Awaitable[Receipts]:
         """As `Client.append_many`."""
         records = list(payloads)
         size = sum(map(len, records))
-        return self._traced(log, len(records), size, partial(super().append_many, log, records, **options))
+        begin = partial(super().append_many, log, records, **options)
+        future: Awaitable[Receipts] = self._traced(log, len(records), size, begin)
+        return future
 
     def buffered_writer(self, **options: Any) -> BufferedWriter:
         """As `Client.buffered_writer`."""
@@ -207,7 +210,7 @@ def _end(
     """
     if place is not None:
         lsn, offset, copyset, durability = place
-        span.set_attribute("logdevice.lsn", format_lsn(lsn))  # type: ignore[arg-type]
+        span.set_attribute("logdevice.lsn", format_lsn(lsn))
         span.set_attribute("logdevice.batch_offset", offset)
         span.set_attribute("logdevice.shards", [format_shard(ShardId(shard)) for shard in copyset])
         span.set_attribute("logdevice.durability", durability.name.lower())
