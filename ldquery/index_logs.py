@@ -13,7 +13,7 @@ from indexlog.manifest.commands import token_of
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind, RetiredPart
 from indexlog.manifest.state import MANIFEST, ManifestState
 from indexlog.places import commands_group, snapshots_group
-from ldquery.own_client import OwnClient
+from ldquery.own_client import OpensClient
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST, epoch_of
 from logdevice_py.core.status import LogDeviceError, Status
@@ -21,9 +21,9 @@ from logdevice_py.tables.index_logs import IndexesRow, IndexFilesRow, IndexJobsR
 
 
 class IndexLogRows:
-    """Asks as the session's client. Everything on one event loop."""
+    """Asks as the client that it is given. Everything on one event loop."""
 
-    def __init__(self, client: OwnClient) -> None:
+    def __init__(self, client: OpensClient) -> None:
         self._client = client
         self._manifests: dict[str, Replica[ManifestState]] = {}
 

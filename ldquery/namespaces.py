@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from client.look_up.segments import LogSegment
 from client.replica.replica import Replica
-from ldquery.own_client import OwnClient
+from ldquery.own_client import OpensClient
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.streams import SegmentsRow, StreamOwnersRow, StreamsRow, SubscriptionsRow
@@ -19,9 +19,9 @@ from streams.subscriptions.state import SUBSCRIPTIONS, SubscriptionsState
 
 
 class NamespaceRows:
-    """Asks as the session's client. Everything on one event loop."""
+    """Asks as the client that it is given. Everything on one event loop."""
 
-    def __init__(self, client: OwnClient) -> None:
+    def __init__(self, client: OpensClient) -> None:
         self._client = client
         self._states: dict[str, Replica[NamespaceState]] = {}
         self._subscriptions: dict[str, Replica[SubscriptionsState]] = {}

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 from client.client import Client
 from client.identity import ClientIdentity
 from logdevice_py.config.cluster import ClusterConfig
+
+
+class OpensClient(Protocol):
+    """Whose client those read with that keep states: see `NamespaceRows`."""
+
+    async def opened(self) -> Client:
+        """The client. It is closed by whoever gives it."""
+        ...
 
 
 class OwnClient:

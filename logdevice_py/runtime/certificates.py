@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logdevice_py.config.identity_names import format_uuid, node_uri, principal_uris
+from logdevice_py.config.identity_names import certified_names, format_uuid, node_uri, principal_uris
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.principal import Principal
 from logdevice_py.core.status import LogDeviceError, Status
@@ -57,6 +57,26 @@ def expiry(path: Path) -> Timestamp:
     except ImportError:
         return Timestamp(0)
     return Timestamp(round(load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()) * SECOND)
+
+
+def principal_of(path: Path, cluster: bytes) -> Principal | None:
+    """Whom the first certificate of a file names to a cluster; None: nobody, or `cryptography` is not installed to tell.
+
+    Raises:
+        OSError, ValueError: there is no certificate.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except x509.ExtensionNotFound:
+        uris = []
+    return certified_names(uris, str(common[0].value) if common else "", cluster).principal
 
 
 @dataclass(frozen=True, slots=True)

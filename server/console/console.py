@@ -20,7 +20,19 @@ from server.console.worker_link import WorkerLink
 PREFIX: Final = "/v1/console/"
 EVENTS: Final = f"{PREFIX}events"
 STREAMS: Final = frozenset({EVENTS})
-ASKED: Final = ("logs", "log", "records", "check")
+_ACCESS: Final = "access"
+ASKED: Final = (
+    "logs",
+    "log",
+    "records",
+    "check",
+    "streams",
+    "stream",
+    "index-logs",
+    "index-files",
+    "maintenances",
+    _ACCESS,
+)
 """What the worker is asked for by GET, with its parameters in the query."""
 _SQL: Final = "sql"
 _RECORDS: Final = "records"
@@ -76,7 +88,10 @@ class NodeConsole:
         await self._link.close()
 
     async def _ask(self, name: str, authorized: bool, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._answer(name, dict(request.query), authorized)
+        given = dict(request.query)
+        if name == _ACCESS:
+            given["from"] = request.remote or ""
+        return await self._answer(name, given, authorized)
 
     async def _run_sql(self, authorized: bool, request: web.BaseRequest) -> web.StreamResponse:
         """A statement only reads. What pages of the Web can have a browser send without asking has no such content type."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,10 +75,14 @@ def log_argument(config: ClusterConfig, given: Mapping[str, Any]) -> LogId:
     return config.find_log(int(name) if name.isascii() and name.isdigit() else name)
 
 
-async def list_logs(config: ClusterConfig, asker: NodeAsker) -> dict[str, Any]:
-    """Every log, with what its sequencer, its shards and the epoch store say of it."""
+async def list_logs(config: ClusterConfig, asker: NodeAsker, only: Collection[LogId] | None = None) -> dict[str, Any]:
+    """Every log, with what its sequencer, its shards and the epoch store say of it.
+
+    Args:
+        only: these, of which those that are not configured are left out; None: all.
+    """
     began = time.process_time()
-    logs = list(config.log_ids())
+    logs = [log for log in config.log_ids() if only is None or log in only]
     nodes = list(config.nodes)
     by_node, silent = await ask_in_turn(asker, nodes, (LOG_TABLES[:1], LOG_TABLES[1:]), SECONDS)
     found = {name: all_of(by_node, name) for name in LOG_TABLES}

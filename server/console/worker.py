@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,8 @@ from logdevice_py.runtime.tls import TlsFiles
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 from server.console import questions
+from server.console.access import describe_access
+from server.console.kept_states import KeptStates
 from server.console.state import ASKED, cluster_state
 
 if TYPE_CHECKING:
@@ -50,6 +52,21 @@ _MEMORY: Final = 2 << 30
 _SECONDS: Final = 3.0
 
 
+_Given = Mapping[str, Any]
+_OF_NODES: Final[dict[str, Callable[[ClusterConfig, NodeAsker, _Given], Awaitable[Any]]]] = {
+    "logs": lambda config, asker, _: questions.list_logs(config, asker),
+    "log": questions.describe_log,
+    "check": questions.check_impact,
+}
+_OF_STATES: Final[dict[str, Callable[[KeptStates, NodeAsker, _Given], Awaitable[dict[str, Any]]]]] = {
+    "streams": lambda states, asker, _: states.streams(asker),
+    "stream": lambda states, _, given: states.stream(given),
+    "index-logs": lambda states, *_: states.index_logs(),
+    "index-files": lambda states, _, given: states.index_files(given),
+    "maintenances": KeptStates.maintenances,
+}
+
+
 class ConsoleWorker:
     """Answers requests, and tells watchers the cluster's state while there are any."""
 
@@ -64,6 +81,7 @@ class ConsoleWorker:
         self._askers: dict[bool, tuple[ClusterConfig, NodeAsker]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._sql = asyncio.Lock()
+        self._states = KeptStates(self._opened)
 
     async def serve(self, requests: asyncio.StreamReader) -> None:
         """Until there are no more requests."""
@@ -85,6 +103,7 @@ class ConsoleWorker:
         await asyncio.gather(*tasks, return_exceptions=True)
         for _, asker in self._askers.values():
             await asker.close()
+        await self._states.close()
         if self._client is not None:
             await self._client.close()
 
@@ -130,12 +149,14 @@ class ConsoleWorker:
 
     async def _ask(self, what: str, given: Mapping[str, Any], authorized: bool) -> Any:
         config, asker = await self._asked(authorized)
-        if what == "logs":
-            return await questions.list_logs(config, asker)
-        if what == "log":
-            return await questions.describe_log(config, asker, given)
-        if what == "check":
-            return await questions.check_impact(config, asker, given)
+        began = time.process_time()
+        if what in _OF_NODES:
+            return await _OF_NODES[what](config, asker, given)
+        if what in _OF_STATES:
+            found = await _OF_STATES[what](self._states, asker, given)
+            return {**found, "took_us": round((time.process_time() - began) * 1e6)}
+        if what == "access":
+            return describe_access(config, self._path, given, shown=authorized, wanted=self._token is not None)
         if what == "records":
             return await questions.read_records(await self._opened(), given)
         if what == "sql":

@@ -167,6 +167,8 @@ async def test_wrong_questions_are_answered_with_what_is_wrong() -> None:
         "records?log=1&limit=100000": (400, "limit"),
         "check": (400, "who: is missing"),
         "check?who=N9": (400, "no such node"),
+        "stream?stream=/streams/none": (404, "there is no stream /streams/none"),
+        "index-files?index=/indexlog/none": (404, "there is no index"),
         "nothing": (404, "no such page"),
     }
     async with LocalCluster(nodes=1) as cluster, browser_of(cluster) as session:
@@ -174,6 +176,15 @@ async def test_wrong_questions_are_answered_with_what_is_wrong() -> None:
             status, answer = await get(session, cluster, path)
             assert status == code, answer
             assert words in answer["error"]["detail"]
+        # where nothing of a kind is, nothing is told, and nobody begins a log to find out
+        status, found = await get(session, cluster, "streams")
+        assert (status, found["namespaces"], found["streams"]) == (200, [], [])
+        status, found = await get(session, cluster, "index-logs")
+        assert (status, found["index_logs"]) == (200, [])
+        status, found = await get(session, cluster, "maintenances")
+        assert (status, found["live"], found["ended"]) == (200, [], [])
+        status, found = await get(session, cluster, "access?from=spoofed")
+        assert (status, found["token"], found["from"]) == (200, "shown", "127.0.0.1")
 
 
 async def test_the_safety_check_says_what_would_be_lost_and_what_is_safe() -> None:

@@ -1,17 +1,21 @@
 // The frame around the pages: which page, what is live, keys, colours, the token.
+import { access } from "./access.js";
 import { Live, hasToken, setToken } from "./api.js";
 import { cluster, node, shards } from "./cluster.js";
 import { h } from "./dom.js";
+import { index, indexlogs } from "./indexlogs.js";
 import { log, logs } from "./logs.js";
+import { maintenances } from "./maintenances.js";
 import { records } from "./records.js";
 import { safety } from "./safety.js";
 import { sql } from "./sql.js";
+import { stream, streams } from "./streams.js";
 import { waits } from "./waits.js";
 
 const at = id => document.getElementById(id);
-const PAGES = [["cluster", "Cluster", "c"], ["logs", "Logs", "l"], ["waits", "Waits", "w"], ["shards", "Shards", "s"], ["safety", "Safety", "f"], ["sql", "SQL", "q"]];
-const OPEN = { cluster, logs, waits, shards, safety, sql, node, log, records };
-const BELONGS = { node: "cluster", log: "logs", records: "logs" };
+const PAGES = [["cluster", "Cluster", "c"], ["logs", "Logs", "l"], ["streams", "Streams", "t"], ["indexlogs", "Index logs", "i"], ["waits", "Waits", "w"], ["shards", "Shards", "s"], ["maintenances", "Maintenances", "m"], ["safety", "Safety", "f"], ["sql", "SQL", "q"], ["access", "Access", "a"]];
+const OPEN = { cluster, logs, streams, indexlogs, waits, shards, maintenances, safety, sql, access, node, log, records, stream, index };
+const BELONGS = { node: "cluster", log: "logs", records: "logs", stream: "streams", index: "indexlogs" };
 let state = null, view = null, heard = 0;
 
 const links = new Map(PAGES.map(([name, label]) => {
@@ -65,7 +69,7 @@ const live = new Live(next => {
 });
 
 // Keys
-const KEYS = [["g then c, l, w, s, f, q", "cluster, logs, waits, shards, safety, SQL"], ["/", "to the filter or the statement"], ["↑ ↓ or j k, Enter", "walk through a table, open a row"], ["t", "light or dark"], ["a", "token"], ["?", "this list"], ["Esc", "close"]];
+const KEYS = [[`g then ${PAGES.map(each => each[2]).join(", ")}`, PAGES.map(each => each[1]).join(", ")], ["/", "to the filter or the statement"], ["↑ ↓ or j k, Enter", "walk through a table, open a row"], ["t", "light or dark"], ["a", "token"], ["?", "this list"], ["Esc", "close"]];
 at("keys").append(h("h2", { id: "keys-title" }, "Keys"), h("dl", { class: "facts" }, KEYS.map(([keys, what]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, what)])), h("p", {}, h("button", { type: "button", onclick: () => at("keys").close() }, "Close")));
 let going = 0;
 addEventListener("keydown", event => {

@@ -137,7 +137,7 @@ export function shards() {
       redraw(place, problems, () => problems.length ? panel("What to do", problemList(problems)) : null);
       redraw(rebuilding, state.rebuildings, shown => panel("Rebuildings and drains", shown.length ? rebuildingTable(shown).element : h("p", { class: "empty" }, "No shard is lost or drained.")));
       const rows = state.nodes.flatMap(node => node.shards.map(each => ({ ...each, node: node.node })));
-      if (JSON.stringify(rows) !== JSON.stringify(table.rows)) table.set(rows);
+      table.update(rows);
     },
     close: () => table.close(),
   };

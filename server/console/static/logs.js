@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { chip, facts, h, head, panel, redraw, tile } from "./dom.js";
 import { bytes, count, duration, one, orNone, rate, time } from "./format.js";
-import { Table } from "./table.js";
+import { Table, filterField } from "./table.js";
 
 const COPIES = { OK: "ok", SHORT: "warn", GONE: "bad", UNKNOWN: "" };
 const WORD = { OK: "all copies", SHORT: "short of copies", GONE: "records may be gone", UNKNOWN: "not known" };
@@ -29,10 +29,7 @@ export function repeat(ask, shortest, onError) {
 
 export function logs(given) {
   const said = h("p", { class: "note", role: "status" }, "asking all nodes"), seen = h("p", { class: "note" });
-  const search = h("input", { type: "search", id: "filter", placeholder: "path, id, node, copies", value: given.get("filter") || "", oninput: () => {
-    table.filter(search.value);
-    history.replaceState(null, "", search.value ? `#/logs?filter=${encodeURIComponent(search.value)}` : "#/logs");
-  } });
+  const search = filterField("logs", "path, id, node, copies", given, text => table.filter(text));
   const table = new Table({
     label: "Logs", key: row => row.log_id, open: row => { location.hash = `#/log/${row.log_id}`; }, empty: "No log is configured.",
     columns: [{ name: "log", number: true, value: row => row.log_id }, { name: "path", cell: row => h("a", { href: `#/log/${row.log_id}` }, row.path) },
@@ -45,7 +42,7 @@ export function logs(given) {
   table.filter(search.value);
   const stop = repeat(async signal => {
     const answer = await get("logs", {}, signal);
-    if (JSON.stringify(answer.logs) !== JSON.stringify(table.rows)) table.set(answer.logs);
+    table.update(answer.logs);
     const silent = Object.keys(answer.silent);
     said.textContent = [silent.length ? `${silent.join(", ")} did not answer: what is known there is missing.` : "", answer.left_out ? `${count(answer.left_out)} more logs are not shown; SQL finds them.` : ""].filter(Boolean).join(" ");
     return answer.took_us;

@@ -1,6 +1,7 @@
 // What would be lost if nodes went away: asked before anybody takes them away.
 import { get } from "./api.js";
 import { chip, h, head, panel, redraw } from "./dom.js";
+import { whoOf } from "./maintenances.js";
 import { Table } from "./table.js";
 
 const columns = [{ name: "loses", cell: row => chip(row.loses, "bad") }, { name: "logs", number: true }, { name: "which" }, { name: "missing then", value: row => row["missing then"] }, { name: "means", wrap: true }];
@@ -10,11 +11,18 @@ const list = (label, rows) => {
   return table.element;
 };
 
-function result(found) {
+function result(found, who) {
   return [h("div", { class: `banner ${found.safe ? "ok" : "bad"}` }, h("span", { "aria-hidden": "true" }, found.safe ? "✓" : "✕"), h("p", {}, found.verdict.replace(/^./, letter => letter.toUpperCase()))),
     found.losses.length ? panel("What would be lost", list("What would be lost", found.losses)) : null,
     found.advice.length ? panel("What to do", h("ul", {}, found.advice.map(each => h("li", {}, each)))) : null,
-    found.before.length ? panel("Lost already, before anything goes", list("Lost already", found.before)) : null];
+    found.before.length ? panel("Lost already, before anything goes", list("Lost already", found.before)) : null,
+    panel("What comes next", h("pre", { tabindex: "0", "aria-label": "Commands" }, next(found, who)))];
+}
+
+function next(found, chosen) {
+  const who = chosen.join(" ");
+  if (found.safe) return [`# have it granted beside what others take away, then stop ${chosen.length > 1 ? "them" : "it"}`, `ldctl maintenance apply ${who} --may-disappear --for 2h --reason '...'`, "# or for good: empty first", `ldctl maintenance apply ${who} --drain --reason '...'`].join("\n");
+  return [`# waits until it is safe, and says what for`, `ldctl maintenance apply ${who} --may-disappear --for 2h --reason '...'`, "# the same check, with the copies that there really are", `ldctl check-impact --copysets ${who}`].join("\n");
 }
 
 export function safety(given) {
@@ -32,20 +40,36 @@ export function safety(given) {
       const found = await get("check", { who, one_by_one: mode.value }, abort.signal);
       if (mine !== number) return;
       said.textContent = "";
-      place.replaceChildren(...result(found).filter(Boolean));
+      place.replaceChildren(...result(found, [...chosen]).filter(Boolean));
     } catch (error) {
       if (error.name !== "AbortError" && mine === number) { said.textContent = error.message; place.replaceChildren(); }
     }
   }
   mode.addEventListener("change", check);
   check();
-  const element = h("div", { class: "stack" }, head("Safety check", "Which logs lose records, reads, appends, recovery or rebuilding while nodes are away. It changes nothing; ldctl check-impact says the same.", h("label", {}, "They go", mode)), picks, said, place);
+  // what others may take away counts as well: the check itself takes what is away for away, and nothing else
+  const others = h("div");
+  get("maintenances", { reasons: "0" }, abort.signal).then(found => {
+    const may = found.live.filter(each => ["granted", "draining", "drained"].includes(each.phase));
+    if (may.length) others.replaceChildren(h("div", { class: "banner warn" }, h("span", { "aria-hidden": "true" }, "!"), h("p", {}, "Others may take away ", may.map((each, place) => [place ? ", " : "", h("b", {}, each.who), ` (maintenance ${each.number} of ${each.by})`]), ". ", h("button", { type: "button", onclick: () => {
+      for (const name of may.flatMap(each => whoOf(each).split(","))) chosen.add(name);
+      draw();
+      check();
+    } }, "Count them as going"))));
+  }).catch(() => { /* no log of maintenances that can be read: the check stands for itself */ });
+  const element = h("div", { class: "stack" }, head("Safety check", "Which logs lose records, reads, appends, recovery or rebuilding while nodes are away. It changes nothing; ldctl check-impact says the same.", h("label", {}, "They go", mode)), others, picks, said, place);
+  const pick = (name, ...about) => h("label", { class: "check pick" },
+    h("input", { type: "checkbox", "data-key": name, checked: chosen.has(name), onchange: event => { event.target.checked ? chosen.add(name) : chosen.delete(name); check(); } }), h("span", {}, h("b", {}, name), " ", h("small", {}, ...about)));
+  let nodes = [];
+  function draw() {
+    const shards = [...chosen].filter(each => each.includes(":"));
+    redraw(picks, [nodes, shards, [...chosen]], () => [h("legend", {}, "Nodes that go"), nodes.map(([node, answers, where]) => pick(`N${node}`, where.filter(Boolean).at(-1) || "", answers ? "" : " · silent")), shards.map(each => pick(each))]);
+  }
   return {
     element, title: "Safety check",
     update(state) {
-      redraw(picks, state.nodes.map(each => [each.node, each.answers, each.place]), nodes => [h("legend", {}, "Nodes that go"), nodes.map(([node, answers, where]) => h("label", { class: "check pick" },
-        h("input", { type: "checkbox", "data-key": `N${node}`, checked: chosen.has(`N${node}`), onchange: event => { event.target.checked ? chosen.add(`N${node}`) : chosen.delete(`N${node}`); check(); } }),
-        h("span", {}, h("b", {}, `N${node}`), " ", h("small", {}, where.filter(Boolean).at(-1) || "", answers ? "" : " · silent"))))]);
+      nodes = state.nodes.map(each => [each.node, each.answers, each.place]);
+      draw();
     },
     close: () => abort.abort(),
   };

@@ -1,13 +1,26 @@
 // A table of any length: only the rows that can be seen are in the document.
 import { h } from "./dom.js";
 
-const HEIGHT = 36, SPARE = 8, PLAIN = 200;
-const compare = (a, b) => a === b ? 0 : a === null || a === undefined ? 1 : b === null || b === undefined ? -1 : typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+// A table of up to PLAIN rows is in the document whole, and so is one that does not scroll by itself.
+const HEIGHT = 36, SPARE = 4, PLAIN = 60;
+const alphabet = new Intl.Collator("en", { numeric: true });
+const compare = (a, b) => a === b ? 0 : a === null || a === undefined ? 1 : b === null || b === undefined ? -1 : typeof a === "number" && typeof b === "number" ? a - b : alphabet.compare(String(a), String(b));
+
+// A field that filters tables at once, and stands in the address a moment after the last key: a changed address costs more than the filter
+export function filterField(page, placeholder, given, filter) {
+  let timer = null;
+  const field = h("input", { type: "search", id: "filter", placeholder, value: given.get("filter") || "", oninput: () => {
+    filter(field.value);
+    clearTimeout(timer);
+    timer = setTimeout(() => { if (field.isConnected) history.replaceState(null, "", field.value ? `#/${page}?filter=${encodeURIComponent(field.value)}` : `#/${page}`); }, 400);
+  } });
+  return field;
+}
 
 export class Table {
   // columns: {name, label, number, value(row), cell(row)}; open(row): what Enter and a click do; key(row): stays the same
   constructor({ label, columns, open, key, tall = true, empty = "There is nothing here." }) {
-    Object.assign(this, { columns, open, key: key || (row => JSON.stringify(row)), rows: [], shown: [], empty, sort: null, down: false, filterText: "" });
+    Object.assign(this, { columns, open, key: key || (row => JSON.stringify(row)), rows: [], shown: [], lines: new Map(), texts: null, tall, empty, sort: null, down: false, filterText: "" });
     this.headings = h("tr", { "aria-rowindex": "1" }, columns.map((column, place) => h("th", { scope: "col", class: column.number ? "number" : null },
       h("button", { type: "button", onclick: () => this.sortBy(place) }, column.label ?? column.name))));
     this.body = h("tbody");
@@ -23,19 +36,37 @@ export class Table {
     this.resized.observe(this.element);
   }
   value(column, row) { return column.value ? column.value(row) : row[column.name]; }
-  set(rows) { this.rows = rows; this.arrange(); }
-  filter(text) { this.filterText = text.trim().toLowerCase(); this.arrange(); }
+  set(rows) {
+    this.rows = rows;
+    this.texts = null;
+    this.lines = new Map();
+    this.arrange();
+  }
+  // As set, but only when the rows are different, or half a minute has passed: cells may say how long ago something was
+  update(rows) {
+    const text = `${Math.floor(Date.now() / 30000)} ${JSON.stringify(rows)}`;
+    if (text === this.rowsText) return;
+    this.rowsText = text;
+    this.set(rows);
+  }
+  filter(text) {
+    const next = text.trim().toLowerCase();
+    if (next === this.filterText) return;
+    this.filterText = next;
+    this.element.scrollTop = 0;
+    this.arrange();
+  }
+  // What is looked for in a row, made once for all that is typed
+  textsOf() { return this.texts ??= this.rows.map(row => this.columns.map(column => this.value(column, row) ?? "").join(" ").toLowerCase()); }
   sortBy(place) {
     this.down = this.sort === place ? !this.down : Boolean(this.columns[place].number);
     this.sort = place;
+    this.element.scrollTop = 0;
     this.arrange();
   }
   arrange() {
-    const words = this.filterText.split(/\s+/).filter(Boolean);
-    this.shown = words.length ? this.rows.filter(row => {
-      const text = this.columns.map(column => this.value(column, row) ?? "").join(" ").toLowerCase();
-      return words.every(word => text.includes(word));
-    }) : this.rows.slice();
+    const wanted = this.filterText.split(/\s+/).filter(Boolean), texts = wanted.length ? this.textsOf() : null;
+    this.shown = texts ? this.rows.filter((_, place) => wanted.every(word => texts[place].includes(word))) : this.rows.slice();
     if (this.sort !== null) {
       const column = this.columns[this.sort], sign = this.down ? -1 : 1;
       this.shown.sort((a, b) => {
@@ -51,14 +82,21 @@ export class Table {
   }
   ask() { this.asked ??= requestAnimationFrame(() => { this.asked = null; this.draw(); }); }
   draw() {
-    const all = this.shown.length <= PLAIN, height = this.element.clientHeight || 600;
+    const all = !this.tall || this.shown.length <= PLAIN, height = this.element.clientHeight || 600;
     const from = all ? 0 : Math.max(0, Math.floor(this.element.scrollTop / HEIGHT) - SPARE);
     const to = all ? this.shown.length : Math.min(this.shown.length, from + Math.ceil(height / HEIGHT) + 2 * SPARE);
     if (this.from === from && this.to === to) return;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
     [this.from, this.to] = [from, to];
-    const lines = [];
-    for (let place = from; place < to; place++) lines.push(this.line(this.shown[place], place));
+    const lines = [], kept = this.lines;
+    this.lines = new Map();
+    for (let place = from; place < to; place++) {
+      const row = this.shown[place], line = kept.get(row) ?? this.line(row);
+      line.dataset.place = place;
+      line.setAttribute("aria-rowindex", place + 2);
+      this.lines.set(row, line);
+      lines.push(line);
+    }
     if (!lines.length) lines.push(h("tr", {}, h("td", { colspan: this.columns.length, class: "empty" }, this.filterText ? "Nothing matches." : this.empty)));
     this.body.replaceChildren(this.spacer(from), ...lines, this.spacer(this.shown.length - to));
     if (focused) this.body.querySelector(`tr[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
@@ -68,9 +106,9 @@ export class Table {
     line.style.height = `${rows * HEIGHT}px`;
     return line;
   }
-  line(row, place) {
+  line(row) {
     const opens = this.open ? { tabindex: "0", "data-opens": "" } : {};
-    return h("tr", { class: "row", "data-place": place, "data-key": this.key(row), "aria-rowindex": place + 2, ...opens }, this.columns.map(column => {
+    return h("tr", { class: "row", "data-key": this.key(row), ...opens }, this.columns.map(column => {
       const cell = column.cell ? column.cell(row) : this.value(column, row);
       const text = cell === null || cell === undefined || cell === "" ? "–" : cell;
       return h("td", { class: `${column.number ? "number" : ""} ${column.wrap ? "wrap" : ""}`, title: typeof text === "string" && text.length > 40 ? text : null }, text);
