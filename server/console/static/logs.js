@@ -18,7 +18,7 @@ export function repeat(ask, shortest, onError) {
       try { wait = Math.max(wait, (await ask(abort.signal) || 0) / 1000 * 200); } catch (error) {
         if (error.name === "AbortError") return;
         onError(error);
-        wait = Math.max(wait, 5 * (performance.now() - began));
+        wait = Math.max(wait, Math.min(15000, 5 * (performance.now() - began)));
       }
     }
     if (!closed) timer = setTimeout(run, wait);
