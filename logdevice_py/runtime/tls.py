@@ -209,12 +209,14 @@ def read_revoked(path: Path) -> frozenset[int]:
 class TlsChannel:
     """The TLS of one connection, between the bytes on the wire and those of frames."""
 
-    __slots__ = ("_cluster", "_incoming", "_object", "_outgoing", "ended", "established", "heard")
+    __slots__ = ("_cluster", "_failure", "_incoming", "_object", "_outgoing", "ended", "established", "heard")
 
     def __init__(self, context: ssl.SSLContext, cluster: bytes, *, server_side: bool) -> None:
         self._cluster = cluster
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._failure: ssl.SSLError | None = None
+        """What ended it, behind what was read before."""
         self.established = False
         self.heard = False
         """The other end has sent something."""
@@ -244,22 +246,31 @@ class TlsChannel:
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        """The next bytes of frames; how many there are, 0: none for now.
+        """The next bytes of frames; how many there are, 0: none for now. As many as there is room for: to handle what came record by record, 16 KiB at
+        most, costs more than to decrypt it.
 
         Raises:
             LogDeviceError: PROTO or ACCESS: the connection is of no use any more.
         """
+        read, count, room = self._object.read, 0, len(buffer)
         try:
-            return self._object.read(len(buffer), buffer)  # type: ignore[return-value]
+            while count < room:
+                with buffer[count:] as rest:
+                    came: int = read(room - count, rest)  # type: ignore[assignment]
+                if not came:
+                    break
+                count += came
         except ssl.SSLWantReadError:
-            return 0
+            pass
         except ssl.SSLZeroReturnError:
             self.ended = True
-            return 0
         except ssl.SSLError as error:
-            reason = _reason(error)
+            self._failure = self._failure or error
+        if self._failure is not None and not count:
+            reason = _reason(self._failure)
             status = Status.ACCESS if any(word in reason for word in _UNWELCOME) else Status.PROTO
-            raise LogDeviceError(status, f"the TLS connection failed: {reason}") from None
+            raise LogDeviceError(status, f"the TLS connection failed: {reason}")
+        return count
 
     def write(self, pieces: Iterable[bytes]) -> bytes:
         """What is to be sent for bytes of frames.
@@ -268,14 +279,12 @@ class TlsChannel:
             LogDeviceError: PROTO: the connection is of no use any more.
         """
         write = self._object.write
+        data = b"".join(pieces)  # each piece by itself would be a record by itself, and a turn has many small ones
+        size = len(data)
         try:
-            for piece in pieces:
-                size = len(piece)
-                done = write(piece)
-                if done < size:
-                    rest = memoryview(piece)
-                    while done < size:
-                        done += write(rest[done:])
+            done = write(data) if size else 0
+            while done < size:
+                done += write(memoryview(data)[done:])
         except ssl.SSLError as error:
             raise LogDeviceError(Status.PROTO, f"the TLS connection failed: {_reason(error)}") from None
         return self._outgoing.read()
