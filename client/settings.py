@@ -75,6 +75,13 @@ class ClientSettings:
     coalesce_wait_us: int = setting(
         5_000, unit="us", lo=0, doc="How long they wait at most; 0: all appends leave at the end of their turn."
     )
+    coalesce_apart_us: int = setting(
+        1_000,
+        unit="us",
+        lo=0,
+        doc="An append that comes so long after the last frame left does not wait for answers, with one other at most, while fewer than four times "
+        "coalesce_in_flight frames are unanswered: at low rates nobody would share its frame.",
+    )
     metadata_repair_us: int = setting(
         10_000_000,
         unit="us",

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Final
 
 from google_crc32c import value as crc32c
 
@@ -58,17 +59,23 @@ _ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
 _PROBES_MAX = 1000
 _WAITING_MAX = 1000
 """Records: a frame of that many gains little by one more."""
+_FEW: Final = 2
+"""Records that came since the last frame left, where appends are far apart."""
+_FAR_APART_FACTOR: Final = 4
+"""So many times `coalesce_in_flight` frames are unanswered at most, where appends are far apart."""
 DURABILITY = {int(value): value for value in Durability}
 
 
 class _LogAppends:
     """What is under way for one log."""
 
-    __slots__ = ("held", "in_flight", "open", "pauses", "quota_at", "timer", "tries")
+    __slots__ = ("held", "in_flight", "left_at", "open", "pauses", "quota_at", "timer", "tries")
 
     def __init__(self) -> None:
         self.in_flight = 0
         """Frames neither acknowledged nor failed."""
+        self.left_at: Micros | None = None
+        """When the last frame left; None: none did."""
         self.open: list[OpenAppends] = []
         self.held: list[AppendFrame] = []
         self.pauses: Iterator[int] | None = None
@@ -230,10 +237,11 @@ class AppendRequests:
             attributes = self._routes.config.log(log)
             batching = attributes is None or attributes.sequencer_batching
             busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
-            if busy and not any(taken.alone for taken in appends.open) and self._wait(appends.open[0], now):
+            if busy and not any(taken.alone for taken in appends.open) and self._wait(appends, now):
                 self.dirty.append(log)
                 continue
             opened, appends.open = appends.open, []
+            appends.left_at = now
             for taken in opened:
                 promises, deadline = taken.promises, now + taken.timeout_us
                 if taken.alone:
@@ -311,16 +319,26 @@ class AppendRequests:
         else:
             self._start(frame, now)
 
-    def _wait(self, taken: OpenAppends, now: Micros) -> bool:
+    def _wait(self, appends: _LogAppends, now: Micros) -> bool:
         """Whether appends are to wait for others to share their frame.
 
         A frame costs each process that it passes more than a record does. Appends that leave one by one while others are on their way fill queues
-        that they then wait in themselves.
+        that they then wait in themselves. Those that are far apart do not: nobody would share their frame before long.
         """
-        settings = self._settings
+        settings, taken = self._settings, appends.open[0]
+        apart_at = None if appends.left_at is None else Micros(appends.left_at + settings.coalesce_apart_us)
         if taken.leave_at is None:
             taken.leave_at = Micros(now + settings.coalesce_wait_us)
             self._timers.at(taken.leave_at, _end_turn)
+            if apart_at is not None and now < apart_at < taken.leave_at:
+                self._timers.at(apart_at, _end_turn)
+        if (
+            apart_at is not None
+            and now >= apart_at
+            and len(taken.payloads) <= _FEW
+            and appends.in_flight < _FAR_APART_FACTOR * settings.coalesce_in_flight
+        ):
+            return False
         return (
             now < taken.leave_at
             and len(taken.payloads) < _WAITING_MAX

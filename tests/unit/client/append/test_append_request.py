@@ -180,7 +180,7 @@ class TestWaitingForFramesUnderWay:
         assert [promise.result.batch_offset for promise in promises] == [0, 1, 2]
 
     def test_it_does_not_wait_for_longer_than_it_may(self) -> None:
-        bench, _ = self._busy()
+        bench, _ = self._busy(coalesce_apart_us=1_000_000)
         append(bench, b"c")
         assert not bench.taken()
         bench.pass_time(4_999)
@@ -189,6 +189,39 @@ class TestWaitingForFramesUnderWay:
         bench.pass_time(1)
         _, message = bench.one()
         assert decode_batch(message.payload, 2) == [b"c", b"d"]
+
+    def test_appends_that_are_far_apart_do_not_wait(self) -> None:
+        bench, _ = self._busy()
+        bench.pass_time(1_000)
+        append(bench, b"c")
+        assert [message.payload for _, message in bench.taken()] == [b"c"]
+        append(bench, b"d")  # too soon after it
+        assert not bench.taken()
+        bench.pass_time(999)
+        assert not bench.taken()
+        bench.pass_time(1)
+        assert [message.payload for _, message in bench.taken()] == [b"d"]
+
+    def test_appends_that_are_close_wait_for_answers_however_long_ago_the_last_frame_left(self) -> None:
+        bench, sent = self._busy()
+        for payload in (b"c", b"d", b"e"):
+            append(bench, payload)
+        bench.pass_time(4_000)
+        assert not bench.taken()
+        bench.answer(sent[0][0], appended(sent[0][1]))
+        assert [message.records for _, message in bench.taken()] == [3]
+
+    def test_appends_that_are_far_apart_wait_when_nobody_answers(self) -> None:
+        bench, _ = self._busy()
+        for _ in range(6):
+            bench.pass_time(1_000)
+            append(bench)
+            bench.one()
+        bench.pass_time(1_000)
+        append(bench)
+        assert not bench.taken(), "eight frames are unanswered"
+        bench.pass_time(5_000)
+        assert len(bench.taken()) == 1
 
     def test_a_large_record_does_not_wait(self) -> None:
         bench, _ = self._busy()
