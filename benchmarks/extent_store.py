@@ -276,7 +276,7 @@ def _of_log(image: bytes, log: LogId, lsn: Lsn) -> bytes:
 
 
 class _WatchedStore(ExtentLogStore):
-    """Counts how often a read gave up the processor because it had to wait: that says less of what else the machine does than time."""
+    """Counts how often the system took the processor from a read because it had to wait. Time would say more of what else the machine does."""
 
     waits = 0
 
