@@ -120,8 +120,8 @@ class RealFile:
         if len(parts) > _PARTS_MAX:
             parts = [b"".join(parts)]
         size = sum(map(len, parts))
-        held = self._descriptor()
         self._unsynced = True
+        held = self._descriptor()
         try:
             written = os.pwritev(held.number, parts, offset)
         except OSError as error:
@@ -215,8 +215,8 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         """As of `File`."""
-        held = self._descriptor()
         self._unsynced = True
+        held = self._descriptor()
         with _errors():
             os.ftruncate(held.number, size)
 

@@ -249,7 +249,7 @@ class ExtentLogStore:
         if not len(partitions):
             partitions.begin(partitions.next_number, self._run.began_at)
         directory.latest = partitions.latest.number
-        referring = {each for held in self._extents.held.values() for each in held.partitions}
+        referring = {each for held in self._extents.held.values() for each in held.partitions} | {*self._extents.moved}
         self._extents.forget_partitions({each for each in referring - {keys.UNPARTITIONED} if each not in partitions})
         # what was trimmed before is not counted anywhere
         self._extents.trimmed.update(partition.number for partition in partitions)
