@@ -58,6 +58,7 @@ async def sees(client: Client, node: int, *, version: int) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_node_is_added_while_records_are_appended_and_zookeeper_is_not_needed_for_what_runs(
     tmp_path: Path, zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
