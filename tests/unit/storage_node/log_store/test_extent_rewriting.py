@@ -19,6 +19,7 @@ from storage_node.log_store.extents.rewriting import ExtentRewriter, RewriteStep
 from storage_node.log_store.extents.rows import IndexBuilder
 from storage_node.log_store.extents.simulated_disk import PowerCutError, SimulatedDisk, SimulatedFile
 from storage_node.log_store.interface import WriteBatch
+from tests.slow import quick
 from tests.unit.storage_node.log_store.crashing import RewritingScenario, crash_and_check
 from tests.unit.storage_node.log_store.extent_stores import do_chores
 from tests.unit.storage_node.log_store.images import LOG, at, read_all
@@ -202,7 +203,7 @@ def test_the_scenario_takes_copies_out_of_extents() -> None:
     assert max(found) >= 2
 
 
-@pytest.mark.parametrize("mode", ["nothing", "some sectors"])
+@pytest.mark.parametrize("mode", quick(["nothing", "some sectors"], 1))
 def test_a_power_cut_at_every_call_leaves_a_prefix_with_all_that_is_durable(mode: str) -> None:
     seed = 3
     for step in range(40 + (mode == "nothing"), steps_of_a_whole_run(seed), EVERY):
@@ -215,7 +216,7 @@ def test_a_power_cut_at_every_call_leaves_a_prefix_with_all_that_is_durable(mode
 
 
 def test_without_a_fault_nothing_is_found() -> None:
-    assert not [seed for seed in range(20) if run(seed)]
+    assert not [seed for seed in range(6) if run(seed)]
 
 
 def a_switch_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +315,7 @@ FAULTS: dict[str, Patch] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", quick(FAULTS, 2))
 def test_a_deliberate_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[name](monkeypatch)
     assert next((seed for seed in range(RUNS) if run(seed)), None) is not None, f"{RUNS} runs did not find it"
