@@ -42,7 +42,11 @@ export function safety(given) {
       said.textContent = "";
       place.replaceChildren(...result(found, [...chosen]).filter(Boolean));
     } catch (error) {
-      if (error.name !== "AbortError" && mine === number) { said.textContent = error.message; place.replaceChildren(); }
+      if (error.name === "AbortError" || mine !== number) return;
+      said.textContent = error.message;
+      place.replaceChildren();
+      // the node has too much to do: asked again while nothing else is chosen
+      if ([429, 504].includes(error.code)) setTimeout(() => { if (mine === number && !abort.signal.aborted) check(); }, 5000);
     }
   }
   mode.addEventListener("change", check);
