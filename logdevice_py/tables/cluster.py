@@ -189,8 +189,8 @@ class SocketsRow:
 @table("append_trace", TableSource.EVERY_NODE)
 @dataclass(slots=True)
 class AppendTraceRow:
-    """Something that happened to an append at a node, while setting `trace_instants` of [settings.runtime] asks for it. ``ldbench trace`` puts the rows
-    of all nodes together."""
+    """Something that happened to an append at a node, as far as it is traced. It is while setting `trace_instants` of [settings.runtime] asks for it;
+    ``ldbench trace`` puts the rows of all nodes together."""
 
     at_ns: int = column(
         _INTEGER, "When, in nanoseconds of the node's monotonic clock, which processes of one machine share."
