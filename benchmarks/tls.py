@@ -391,6 +391,7 @@ def _shake_hands(file: Path, rate: float, pipe: Connection) -> None:
         async def one() -> None:
             (await _connect(config, hello, context)).transport.abort()
 
+        pipe.send(None)  # it takes a while to start
         async with asyncio.TaskGroup() as group:
             while not pipe.poll():
                 while began + number / rate <= time.perf_counter():
@@ -417,7 +418,7 @@ async def handshakes(options: argparse.Namespace, directory: Path) -> None:
             file = layout.cluster_file(cluster.directory)
             process = spawn.Process(target=_shake_hands, args=(file, options.handshake_rate, theirs))
             process.start()
-            await asyncio.sleep(3)
+            await asyncio.to_thread(ours.recv)
             found["beside"].append(await _append_steadily(cluster.client, options.rate, options.seconds))
             ours.send(None)
             reached.append(await asyncio.to_thread(ours.recv))
