@@ -490,7 +490,7 @@ def instants_of(process: str, rows: Iterable[Mapping[str, Any]]) -> list[Process
             row["log_id"],
             row["lsn"],
             row["peer"],
-            row["shard"],
+            row["copy"],
             row["wave"],
             row["request_id"],
             row["batch_offset"],

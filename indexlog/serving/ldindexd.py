@@ -155,12 +155,12 @@ async def run(arguments: argparse.Namespace) -> int:
     host, port = arguments.listen
     endpoint = AdminEndpoint(host, port, is_loopback(host))
     path = Path(arguments.config)
+    token = _token(path, arguments.token_file, endpoint, arguments.readers)
     security = _security(path, arguments.tls, arguments.readers)
     if arguments.readers and security is CLEAR_TEXT:
         raise LogDeviceError(
             Status.INVALID_PARAM, "--readers: who asks proves who he is over TLS only: give --tls require"
         )
-    token = _token(path, arguments.token_file, endpoint, arguments.readers)
     settings: AdminSettings = dataclasses.replace(SETTINGS, requests_max=arguments.requests_max)
     try:
         sock = bind(host, port)

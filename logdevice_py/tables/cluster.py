@@ -202,7 +202,7 @@ class AppendTraceRow:
     log_id: int | None = column(_LOG, "The log.")
     lsn: int | None = column(_LSN, "The entry; of a release all up to it; NULL: not known yet.")
     peer: str | None = column(_TEXT, "The other end: N3 for a node, C17 for a client.")
-    shard: str | None = column(_TEXT, "Whose copy, like N3:S0.")
+    copy: str | None = column(_TEXT, "Of whose copy, like N3:S0.")
     wave: int | None = column(_INTEGER, "Of STORE.")
     request_id: int | None = column(_INTEGER, "Of APPEND, chosen by the client.")
     batch_offset: int | None = column(_INTEGER, "Of APPENDED: the place of the append's first record in the entry.")

@@ -192,7 +192,7 @@ def append_trace_rows(trace: AppendTrace | None) -> Iterator[AppendTraceRow]:
             log_id=each.log,
             lsn=each.lsn,
             peer=format_peer(each.peer) if each.peer is not None else None,
-            shard=format_shard(each.shard) if each.shard is not None else None,
+            copy=format_shard(each.shard) if each.shard is not None else None,
             wave=each.wave,
             request_id=each.request_id,
             batch_offset=each.batch_offset,

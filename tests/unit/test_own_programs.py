@@ -56,6 +56,6 @@ def test_no_process_is_started_from_the_working_directory(package: str) -> None:
         f"{path}: {match[0].strip()}: use own_program"
         for path, text in texts.items()
         for match in MODULE_STARTED.finditer(text)
-        if '"-P"' not in text[max(0, match.start() - 80) : match.end()]
+        if not any(safe in text[max(0, match.start() - 80) : match.end()] for safe in ('"-P"', '"-I"'))
     ]
     assert unsafe == []

@@ -257,6 +257,7 @@ def test_completion_offers_public_names_only() -> None:
                 "close",
                 "flush",
                 "metrics",
+                "observe",
                 "ready",
                 "take_over",
                 "unacknowledged_bytes",

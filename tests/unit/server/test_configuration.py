@@ -43,7 +43,7 @@ def stored(*versions: int, text: str = TEXT) -> StoredConfiguration:
     )
 
 
-class Store:
+class StoreOfOneNode:
     """The epoch store of one node."""
 
     def __init__(self) -> None:
@@ -67,12 +67,12 @@ class Store:
         await done
 
 
-def keeper(store: Store, directory: Path, in_force: InForce | None = None) -> ConfigurationKeeper:
+def keeper(store: StoreOfOneNode, directory: Path, in_force: InForce | None = None) -> ConfigurationKeeper:
     return ConfigurationKeeper(store.ask, directory, FILE, in_force or InForce(config=FILE))
 
 
 async def test_it_reads_now_and_then_and_at_once_when_somebody_has_a_later_version(tmp_path: Path) -> None:
-    store = Store()
+    store = StoreOfOneNode()
     found = keeper(store, tmp_path)
     assert await found.look(Micros(0)) is None
     assert await found.look(Micros(LOOK_EVERY - 1)) is None
@@ -85,7 +85,7 @@ async def test_it_reads_now_and_then_and_at_once_when_somebody_has_a_later_versi
 
 
 async def test_what_comes_into_force_is_on_disk_and_a_node_that_starts_again_knows_it(tmp_path: Path) -> None:
-    store = Store()
+    store = StoreOfOneNode()
     await store.put(stored(4, 7))
     await keeper(store, tmp_path).look(Micros(0))
     assert (tmp_path / KEPT).read_text() == with_version(TEXT, 7)
@@ -99,7 +99,7 @@ async def test_what_comes_into_force_is_on_disk_and_a_node_that_starts_again_kno
 async def test_nothing_older_comes_into_force_and_an_older_store_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = Store()
+    store = StoreOfOneNode()
     await store.put(stored(5))
     newer = load_cluster(with_version(TEXT, 9))
     found = keeper(store, tmp_path, InForce(config=newer, is_stored=True))
@@ -113,7 +113,7 @@ async def test_nothing_older_comes_into_force_and_an_older_store_is_told(
 
 
 async def test_a_store_that_is_away_changes_nothing_and_is_told_until_it_is_back(tmp_path: Path) -> None:
-    store = Store()
+    store = StoreOfOneNode()
     await store.put(stored(4))
     found = keeper(store, tmp_path)
     store.away = True
@@ -132,7 +132,7 @@ async def test_a_store_that_is_away_changes_nothing_and_is_told_until_it_is_back
     ],
 )
 async def test_a_text_that_cannot_be_used_changes_nothing(tmp_path: Path, text: str, why: str) -> None:
-    store = Store()
+    store = StoreOfOneNode()
     await store.put(stored(4, text=text))
     found = keeper(store, tmp_path)
     assert await found.look(Micros(0)) is None

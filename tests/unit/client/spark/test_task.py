@@ -54,11 +54,11 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ListedReader]]:
     opened: list[ListedReader] = []
     loop = Loop()
 
-    def make(client: Any, log: int, first: int, until: int) -> ListedReader:
+    def make(client: Any, log: int, first: int, until: int, *, encryption: Any) -> ListedReader:
         opened.append(ListedReader(log, first, until, ITEMS))
         return opened[-1]
 
-    monkeypatch.setattr(task, "client_for", lambda text: loop)
+    monkeypatch.setattr(task, "client_for", lambda text, access: loop)
     monkeypatch.setattr(task, "Reader", make)
     yield opened
     loop.close()
