@@ -160,7 +160,7 @@ class NodeHost:
         file = read_cluster_file(path)
         before = file.nodes.get(node)
         directory = data or (Path(before.data_dir) if before is not None and before.data_dir else None)
-        begin = await starting_configuration(file, directory)
+        begin = await starting_configuration(file, directory, zookeeper_access(path, file, node))
         config = begin.config
         member = config.nodes.get(node)
         if member is None:

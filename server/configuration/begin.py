@@ -10,6 +10,7 @@ from typing import Final
 
 from epoch_store.interface import ReadConfiguration, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
+from epoch_store.zookeeper import ZooKeeperAccess
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.stored import StoredConfiguration
 from logdevice_py.core.ids import InstanceId, NodeId
@@ -41,12 +42,13 @@ def _data_of(config: ClusterConfig, node: NodeId) -> Path | None:
     return None if member is None or member.data_dir is None else Path(member.data_dir)
 
 
-async def starting_configuration(file: ClusterConfig, directory: Path | None) -> InForce:
+async def starting_configuration(file: ClusterConfig, directory: Path | None, access: ZooKeeperAccess) -> InForce:
     """What the node begins with. It waits for the epoch store, unless an earlier run kept a stored configuration.
 
     Args:
         file: what the cluster file says.
         directory: of the node's data, as far as it is known; None: nothing can have been kept.
+        access: how the node reaches ZooKeeper, by its cluster file.
 
     Raises:
         LogDeviceError: INVALID_CONFIG, INVALID_CLUSTER: what is stored cannot be used; FAILED: it cannot be read.
@@ -54,7 +56,7 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None) ->
     if file.epoch_store.startswith("memory:"):
         return InForce(config=file)
     kept = None if directory is None else await asyncio.to_thread(read_kept, directory, file)
-    result = await _read(file, wait=kept is None)
+    result = await _read(file, access, wait=kept is None)
     if result.status not in (Status.OK, Status.EMPTY):
         if kept is None:
             raise LogDeviceError(result.status, f"the configuration in {file.epoch_store}: {result.detail}")
@@ -79,13 +81,14 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None) ->
     return InForce(config=config, is_stored=True, stored=stored, read_at=wall_us())
 
 
-async def _read(file: ClusterConfig, *, wait: bool) -> Result:
+async def _read(file: ClusterConfig, access: ZooKeeperAccess, *, wait: bool) -> Result:
     store = open_epoch_store(
         file.epoch_store,
         file.name,
         WriterIdentity(NodeId(-1), InstanceId(time.time_ns())),
         asyncio.get_running_loop(),
         hosts=[each.host for each in file.nodes.values()],
+        access=access,
     )
     told = False
     try:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from client.admin_access import AdminAccess
 from client.node_tables import NodeAsker, as_dicts
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 from server.configuration.keeper import KEPT
@@ -36,7 +36,7 @@ class Operator:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.path = Path(cluster.config_file)
-        self._asker = NodeAsker(load_cluster(self.path.read_text()), program_token(self.path, None))
+        self._asker = NodeAsker(load_cluster(self.path.read_text()), AdminAccess.of_program(self.path))
 
     async def change(self, base: int, text: str, node: NodeId = N0, **more: Any) -> Mapping[str, Any]:
         given = {"who": "ann", "why": "a test", "accept_data_loss": "none", "dry_run": 0, **more}

@@ -151,8 +151,8 @@ async def test_settings_are_shown_changed_and_taken_back_on_all_nodes(capsys: py
         await operator.types("settings", "set", "N0", "foo.bar", "1", status=2)
         assert "there is no section settings.foo; those with settings" in operator.said.err
         assert "settings.sequencer, settings.recovery" in operator.said.err
-        await operator.types("settings", "set", "N0", "runtime.bar", "1", status=2)
-        assert "settings.runtime: cannot be changed while the node runs" in operator.said.err
+        await operator.types("settings", "set", "N0", "security.bar", "1", status=2)
+        assert "settings.security: cannot be changed while the node runs" in operator.said.err
         assert (await operator.is_refused("settings", "show", "N7")).status is Status.NOTINCONFIG
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from benchmarks.ldbench.acknowledgements import NANOSECONDS, AcknowledgementLog
@@ -55,6 +55,16 @@ class ClosingRecord:
     def seen_by(self, verifier: LogVerifier) -> Callable[[], bool]:
         """Whether a reader has it and everything before."""
         return lambda: self._sent and verifier.finished()
+
+
+def deliveries(batches: Iterable[tuple[int, int]], intended: Sequence[int]) -> AcknowledgementLog:
+    """When records reached a reader: `batches` says when how many came, `intended` when each was to be appended, both in the order of the log."""
+    delivered, at = AcknowledgementLog(), 0
+    for moment, count in batches:
+        for began in intended[at : at + count]:
+            delivered.add(began, moment, 1)
+        at += count
+    return delivered
 
 
 class CatchUpRead(_Reading):
@@ -228,11 +238,7 @@ class ReadYourWrite(_Tailing):
             )
             began, ended = await writing
         stream.raise_failures()
-        delivered, at = AcknowledgementLog(), 0
-        for moment, count in batches:
-            for intended in moments[at : at + count]:
-                delivered.add(intended, moment, 1)
-            at += count
+        delivered = deliveries(batches, moments)
         bench.judged([verifier])
         bench.moved(len(moments))
         bench.latency("intended append to delivery", delivered.latencies(began, ended))

@@ -17,7 +17,7 @@ from benchmarks.ldbench.streams import AppendStream, CallWindow, read_until
 from benchmarks.ldbench.verification import WriterLedger
 from benchmarks.ldbench.workload import OUR_ENGINES, Scale, SmallestOnly
 from benchmarks.ldbench.workloads.filling import append_records, fastest_mode
-from benchmarks.ldbench.workloads.reading import ClosingRecord
+from benchmarks.ldbench.workloads.reading import ClosingRecord, deliveries
 
 FRESH: Final = "fresh"
 WRITTEN: Final = "written"
@@ -83,11 +83,7 @@ class Steady(SmallestOnly):
         await writing
         ((began, ended),) = ends
         stream.raise_failures()
-        delivered, at = AcknowledgementLog(), 0
-        for moment, count in batches:
-            for intended in moments[at : at + count]:
-                delivered.add(intended, moment, 1)
-            at += count
+        delivered = deliveries(batches, moments)
         bench.judged([verifier])
         appended = bench.acknowledgements.latencies(began, ended)
         bench.moved(len(appended))
