@@ -140,6 +140,7 @@ PAGES = {
 """What is there when a page is."""
 
 
+@pytest.mark.slow
 async def test_all_pages_show_what_they_are_for(tmp_path: Path) -> None:
     errors: list[str] = []
     async with (

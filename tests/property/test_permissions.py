@@ -58,6 +58,7 @@ WORD_OF = {
     "Digest": "read",
     "Trim": "trim",
     "GetSeqState": "any",
+    "GetConfiguration": "nothing",
     "Stop": "nothing",
     "Hello": "nothing",
 }
