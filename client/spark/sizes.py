@@ -19,7 +19,7 @@ read say more."""
 
 
 async def size_between(client: Client, log: LogId, lo: int, hi: int, tail: int, timeout: float) -> int | None:
-    """The bytes of [lo, hi]; `timeout` in seconds. None: the shards do not say."""
+    """The bytes of [lo, hi]; `timeout` in seconds. 0: there is no record. None: the shards do not say."""
     try:
         since = until = None
         if lo > LSN_OLDEST:
@@ -30,7 +30,9 @@ async def size_between(client: Client, log: LogId, lo: int, hi: int, tail: int, 
         if hi < tail:
             behind = await sample(client, log, hi + 1, tail)
             until = None if behind is None else behind.timestamp - 1
-        return await client.data_size(log, since, until, timeout=timeout)
+        found = await client.data_size(log, since, until, timeout=timeout)
+        # there is a record: what shards estimate by time comes to nothing where a log was written within moments
+        return None if not found and since is not None else found
     except LogDeviceError:
         return None  # what does not answer here is told by who reads
 

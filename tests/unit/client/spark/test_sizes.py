@@ -72,3 +72,15 @@ async def test_the_size_of_a_range_is_asked_for_by_the_times_of_its_ends(
     shards: Any = Shards({question: 77})
     assert await sizes.size_between(shards, LOG, lo, hi, 500, 1.0) == 77
     assert await sizes.size_between(Shards({}), LOG, lo, hi, 500, 1.0) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("lo", "size"), [(1, 0), (100, None)])
+async def test_no_bytes_where_there_is_a_record_are_no_size(
+    monkeypatch: pytest.MonkeyPatch, lo: int, size: int | None
+) -> None:
+    async def sample(client: Any, log: int, lsn: int, last: int) -> Sample | None:
+        return Sample(lsn, 1.0, lsn)
+
+    monkeypatch.setattr(sizes, "sample", sample)
+    shards: Any = Shards({(None, None): 0, (100, None): 0})
+    assert await sizes.size_between(shards, LOG, lo, 500, 500, 1.0) == size
