@@ -41,7 +41,7 @@ _SEND: Final = "send"
 class TracedClient(Client):
     """A client that traces what it appends; in all else it is one.
 
-    The span of an append is a child of the one that is current when it is called. That of a batch has no parent, since records of many callers share it,
+    The span of an append is a child of the span that is current when it is called. That of a batch has no parent, since records of many callers share it,
     and links to the spans in which its records were appended.
     """
 

@@ -7,9 +7,9 @@ release does not know, and would refuse within the payload of a last clean epoch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import msgpack
 
@@ -38,6 +38,7 @@ from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import ENCODED_SIZE_MAX, EpochMetaData, TailRecord
 
+V = TypeVar("V", EpochMetaData, StoredConfiguration)
 CELL_VERSION: Final = 1
 CONFIGURATION: Final = "configuration/current"
 """The key of the cell that holds the configuration of the cluster."""
@@ -116,7 +117,8 @@ def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | 
     try:
         payload = None if cell is None else decode_cell(cell.content)[1]
         if isinstance(operation, UpdateMetadata):
-            return _update_metadata(operation, payload, version, write)
+            current = None if payload is None else EpochMetaData.decode(payload)
+            return _update(operation.apply, current, version, write)
         if isinstance(operation, ReadMetadata):
             if payload is None:
                 return Result(Status.EMPTY)
@@ -138,7 +140,8 @@ def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | 
                 return Result(Status.EMPTY)
             return Result(Status.OK, StoredConfiguration.decode(payload), version)
         if isinstance(operation, ChangeConfiguration):
-            return _change_configuration(operation, payload, version, write)
+            stored = None if payload is None else StoredConfiguration.decode(payload)
+            return _update(operation.updater, stored, version, write)
         assert_never(operation)
     except CorruptEntryError as error:
         marks.hit("epoch_store_cell_is_corrupt")
@@ -162,25 +165,14 @@ def won_by(cell: Cell | None, attempts: dict[WriteId, ConditionalWrite]) -> Resu
     return attempt.result
 
 
-def _update_metadata(
-    operation: UpdateMetadata, payload: bytes | None, version: int, write: WriteId
+def _update(
+    update: Callable[[V | None], V | Status], current: V | None, version: int, write: WriteId
 ) -> Result | ConditionalWrite:
-    current = None if payload is None else EpochMetaData.decode(payload)
-    updated = operation.apply(current)
+    updated = update(current)
     if isinstance(updated, Status):
         return Result(updated, current, version)
     if updated == current:
         return Result(Status.OK, current, version)
-    return ConditionalWrite(version, encode_cell(write, updated.encode()), Result(Status.OK, updated, version + 1))
-
-
-def _change_configuration(
-    operation: ChangeConfiguration, payload: bytes | None, version: int, write: WriteId
-) -> Result | ConditionalWrite:
-    current = None if payload is None else StoredConfiguration.decode(payload)
-    updated = operation.updater(current)
-    if isinstance(updated, Status):
-        return Result(updated, current, version)
     return ConditionalWrite(version, encode_cell(write, updated.encode()), Result(Status.OK, updated, version + 1))
 
 

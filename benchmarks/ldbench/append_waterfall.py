@@ -168,7 +168,7 @@ def waterfall(instants: Sequence[ProcessInstant], appends: Sequence[TracedAppend
     """Follow each append through all processes.
 
     Args:
-        instants: of all processes; those of the one that appended are of `CLIENT`.
+        instants: of all processes; those of whoever appended are of `CLIENT`.
         appends: as the application saw them, of one log.
     """
     offsets = clock_offsets(instants)

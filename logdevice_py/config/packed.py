@@ -6,7 +6,7 @@ import zlib
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster, render_cluster
-from logdevice_py.config.stored import TEXT_MAX
+from logdevice_py.config.stored import TEXT_MAX, inflated
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError
 
 _TEXT_BYTES_MAX = 4 * TEXT_MAX
@@ -23,11 +23,7 @@ def unpack_configuration(packed: bytes) -> ClusterConfig:
     Raises:
         CorruptEntryError: it is none, or one of a later release.
     """
-    inflate = zlib.decompressobj()
     try:
-        text = inflate.decompress(packed, _TEXT_BYTES_MAX)
-        if not inflate.eof:
-            raise CorruptEntryError("a configuration that is cut off, or too large")
-        return load_cluster(text.decode())
-    except (zlib.error, UnicodeDecodeError, LogDeviceError) as error:
+        return load_cluster(inflated(packed, _TEXT_BYTES_MAX).decode())
+    except (CorruptEntryError, UnicodeDecodeError, LogDeviceError) as error:
         raise CorruptEntryError(f"a configuration that cannot be read: {error}") from None

@@ -76,18 +76,25 @@ class StoredConfiguration:
         fields = _unpack(encoded, ENCODED_MAX)
         if len(fields) < 3 or fields[0] != _FORMAT or type(fields[1]) is not list or type(fields[2]) is not bytes:
             raise CorruptEntryError("this is no configuration, or one of a later version")
-        inflate = zlib.decompressobj()
-        try:
-            packed = inflate.decompress(fields[2], _TEXTS_MAX)
-        except zlib.error as error:
-            raise CorruptEntryError(f"not readable: {error}") from None
-        texts = _unpack(packed, _TEXTS_MAX)
-        if not 1 <= len(texts) <= VERSIONS_MAX or len(fields[1]) != len(texts) or not inflate.eof:
+        texts = _unpack(inflated(fields[2], _TEXTS_MAX), _TEXTS_MAX)
+        if not 1 <= len(texts) <= VERSIONS_MAX or len(fields[1]) != len(texts):
             raise CorruptEntryError("its versions are not readable")
         versions = tuple(_version(row, text) for row, text in zip(fields[1], texts, strict=True))
         if any(later.version <= earlier.version for earlier, later in pairwise(versions)):
             raise CorruptEntryError("its versions do not ascend")
         return cls(versions)
+
+
+def inflated(packed: bytes, size_max: int) -> bytes:
+    """What was compressed by zlib; CorruptEntryError when it is something else, cut off, or larger than `size_max` bytes."""
+    inflate = zlib.decompressobj()
+    try:
+        found = inflate.decompress(packed, size_max)
+    except zlib.error as error:
+        raise CorruptEntryError(f"not readable: {error}") from None
+    if not inflate.eof:
+        raise CorruptEntryError("cut off, or too large")
+    return found
 
 
 def followed_by(stored: StoredConfiguration | None, change: ConfigurationVersion) -> StoredConfiguration | None:

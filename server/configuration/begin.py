@@ -26,7 +26,7 @@ _AWAY: Final = (Status.AGAIN, Status.TIMEDOUT)
 
 
 def known_configuration(path: Path, node: NodeId, data: Path | None) -> tuple[ClusterConfig, Path | None]:
-    """What the disk of a node tells of the configuration, without asking anybody: the one that it kept, or its cluster file; and where its data are.
+    """What the disk of a node tells of the configuration, without asking anybody: what it kept, or its cluster file; and where its data are.
 
     Raises:
         LogDeviceError: INVALID_CONFIG.

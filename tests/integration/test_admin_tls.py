@@ -99,7 +99,7 @@ async def test_who_may_ask_what_over_tls(tmp_path: Path) -> None:
             result = await asyncio.to_thread(session.query, "SELECT node_id FROM info ORDER BY 1")
         assert (result.rows, result.failures) == ([(0,), (1,)], [])
 
-        # another node than the one that is asked answers
+        # another node answers than was asked
         config = load_cluster(Path(cluster.config_file).read_text())
         n0, n1 = config.nodes[NodeId(0)], config.nodes[NodeId(1)]
         swapped = {NodeId(0): replace(n0, host=n1.host, admin_port=n1.admin_port), NodeId(1): n1}

@@ -417,7 +417,7 @@ def encode_index(
     Args:
         rows: of equal keys the last one counts.
         deletes: (log, first, last, block, partition), by ascending block.
-        extent: number of the one that is indexed.
+        extent: number of the extent that is indexed.
     """
     by_log: dict[int, list[tuple[int, CopyRow]]] = {}
     for log, key, row in rows:
