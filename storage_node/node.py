@@ -75,6 +75,7 @@ class ShardMachines:
     """The machines of one shard."""
 
     __slots__ = (
+        "_started",
         "catchup",
         "clean",
         "copies",
@@ -128,6 +129,7 @@ class ShardMachines:
         self.retention = None if wall is None else Retention(shard, self.trim, clock)
         self.rebuild_store: RebuildStoreHandler | None = None
         self.donor: ShardDonor | None = None
+        self._started = False
 
     def routes(self) -> dict[type[Any], Handler]:
         """A handler for each message to the shard."""
@@ -155,12 +157,16 @@ class ShardMachines:
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
         shard = self.shard
-        if self.retention is not None:
-            self.retention.start(now)
-        self.trim_exchange.start(now)
-        self.removed.start(now)
-        self.scrubber.start(now)
-        self.metadata_resync.start(now)
+        if not self._started:
+            self._started = True
+            if self.retention is not None:
+                self.retention.start(now)
+            self.trim_exchange.start(now)
+            self.removed.start(now)
+        if not self.scrubber.started:
+            self.scrubber.start(now)
+        if shard.generation > 1:
+            self.metadata_resync.start(now)
         self.purges.on_turn_end(now)
         self.repairs.on_turn_end(now)
         shard.writes.flush(now)

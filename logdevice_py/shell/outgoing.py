@@ -8,8 +8,9 @@ from typing import Any, Final
 from logdevice_py.core.units import MILLISECOND, Micros
 from logdevice_py.protocol.messages import says
 
-WAIT_US: Final = MILLISECOND
-"""How long a deferrable message waits for another one to the same peer, where such have come lately."""
+WAIT_US: Final = 5 * MILLISECOND
+"""How long a deferrable message waits for another one to the same peer, where such have come lately. It is longer than appends one after the other
+are apart: the next one's STORE says what RELEASE would have. Where a reader waits, RELEASE is not deferrable."""
 
 
 class Outgoing:

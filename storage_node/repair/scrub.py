@@ -85,7 +85,8 @@ class Scrubber:
         self._shard = shard
         self._repairs = repairs
         self._wall = wall
-        self._started = False
+        self.started = False
+        """It goes through the shard now and then; False also as long as the settings give it no rate."""
         self._logs: Iterator[LogId] = iter(())
         self._history: tuple[EpochInterval, ...] = ()
         self._reading = HistoryReading(shard, start_reader, self._on_history)
@@ -106,9 +107,9 @@ class Scrubber:
         """Begin to look after the shard; harmless when that was done."""
         if self.verified_at is None:
             self.verified_at = now
-        if self._started or not self._shard.settings.scrub_bytes_per_s:
+        if self.started or not self._shard.settings.scrub_bytes_per_s:
             return
-        self._started = True
+        self.started = True
         # shards that are started together need not scrub together
         first = int(self._shard.settings.scrub_interval_us * self._shard.rng.random())
         self._rest(Micros(now + first))

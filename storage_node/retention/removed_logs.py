@@ -36,13 +36,12 @@ _NEWS_TAKES: Final = 2 * SECOND
 class RemovedLogs:
     """Deletes the removed logs of one shard."""
 
-    __slots__ = ("_began", "_cluster", "_counted", "_elapsed", "_ended", "_logs", "_shard", "_started", "_trim")
+    __slots__ = ("_began", "_cluster", "_counted", "_elapsed", "_ended", "_logs", "_shard", "_trim")
 
     def __init__(self, shard: Shard, trim: TrimHandler, cluster: ClusterView) -> None:
         self._shard = shard
         self._cluster = cluster
         self._trim = trim
-        self._started = False
         self._began: Micros | None = None
         """When the last pass over all logs began."""
         self._elapsed = 0
@@ -54,11 +53,9 @@ class RemovedLogs:
         """Logs that are about to be deleted: the last epoch of what is here, and since when it takes nothing any more."""
 
     def start(self, now: Micros) -> None:
-        """Begin to look after the logs; harmless when that was done."""
-        if not self._started:
-            self._started = True
-            self.on_config()  # some may have come back while the shard was down
-            self._arm(now)
+        """Begin to look after the logs; once."""
+        self.on_config()  # some may have come back while the shard was down
+        self._arm(now)
 
     def _arm(self, now: Micros) -> None:
         self._shard.timers.at(Micros(now + self._shard.settings.removed_logs_interval_us), self._begin)

@@ -116,7 +116,6 @@ class Retention:
         "_shard",
         "_space_done",
         "_space_end",
-        "_started",
         "_trim",
     )
 
@@ -127,7 +126,6 @@ class Retention:
         self._closed_at: dict[int, Micros] = {}
         """When each partition was first seen to be closed, by the monotonic clock; of those that were closed when the process began: never."""
         self._looked = False
-        self._started = False
         self._running = False
         self._ends: dict[int, int] = {}
         """Per backlog, the last partition that is expired for it."""
@@ -142,10 +140,8 @@ class Retention:
         """Logs may have expired entries that were left: these were not all released, or logs are to be kept for another time since."""
 
     def start(self, now: Micros) -> None:
-        """Begin to look after the logs; harmless when that was done."""
-        if not self._started:
-            self._started = True
-            self._arm(now)
+        """Begin to look after the logs; once."""
+        self._arm(now)
 
     def on_config(self) -> None:
         """A newer cluster file, or log tree."""

@@ -26,21 +26,18 @@ from storage_node.shard import Shard
 class TrimExchange:
     """Tells and takes the trim points of one shard."""
 
-    __slots__ = ("_clock", "_shard", "_started", "_told_to", "_trim")
+    __slots__ = ("_clock", "_shard", "_told_to", "_trim")
 
     def __init__(self, shard: Shard, trim: TrimHandler, clock: AgreedClock) -> None:
         self._shard = shard
         self._clock = clock
         self._trim = trim
-        self._started = False
         self._told_to = LogId(0)
         """The last log of the round before."""
 
     def start(self, now: Micros) -> None:
-        """Begin to tell; harmless when that was done."""
-        if not self._started:
-            self._started = True
-            self._arm(now)
+        """Begin to tell; once."""
+        self._arm(now)
 
     def _arm(self, now: Micros) -> None:
         interval = self._shard.settings.trim_exchange_interval_us
