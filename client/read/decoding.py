@@ -11,8 +11,8 @@ from logdevice_py.core.entry import (
     EntryFlags,
     EntryHeader,
     body_of,
+    body_view,
     check_body,
-    header_size,
     parse_constituents,
     parse_header,
 )
@@ -81,7 +81,7 @@ def entry_records(header: EntryHeader, image: bytes, open_sealed: OpenSealed = n
     if header.extensions and not _is_readable(header):
         return [None] * header.records
     try:
-        parts = parse_constituents(image[header_size(image) :])
+        parts = parse_constituents(body_view(image))
     except CorruptEntryError:
         return [None] * header.records
     opened = partial(open_sealed, header.log)
@@ -108,7 +108,7 @@ def entry_keys(header: EntryHeader, image: bytes) -> list[bytes | None] | None:
     if not header.flags & _KEYED or (header.extensions and not _is_readable(header)):
         return None
     try:
-        keys = body_keys(image[header_size(image) :])
+        keys = body_keys(body_view(image))
     except CorruptEntryError:
         return None
     return keys if len(keys) == header.records else None

@@ -47,7 +47,7 @@ def decode_batch(payload: bytes, records: int) -> list[bytes]:
     """
     try:
         codec, size = _HEAD.unpack_from(payload)
-        array = unpack(codec, payload[_HEAD.size :], size, BODY_SIZE_MAX)
+        array = unpack(codec, memoryview(payload)[_HEAD.size :], size, BODY_SIZE_MAX)
         return unpack_flat(array, records, _BYTES, bin_size_max=size)
     except (struct.error, ValueError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"a batch declared {records} records and cannot be unpacked: {error}") from None

@@ -33,15 +33,15 @@ def pack(data: bytes, compression: Compression) -> tuple[Compression, bytes]:
     return (compression, packed) if len(packed) < len(data) else (Compression.NONE, data)
 
 
-def unpack(codec: int, packed: bytes, size: int, size_max: int) -> bytes:
-    """The bytes that were packed. The memory used is bounded by `size_max` whatever they say.
+def unpack(codec: int, packed: bytes | memoryview, size: int, size_max: int) -> bytes | memoryview:
+    """The bytes that were packed, `packed` itself where they are not. The memory used is bounded by `size_max` whatever they say.
 
     Raises:
         CorruptEntryError: they do not unpack to the size that is declared, or that is too large.
     """
     if size > size_max:
         raise CorruptEntryError(f"{size} bytes are over the limit of {size_max}")
-    data: bytes
+    data: bytes | memoryview
     try:
         if codec == Compression.NONE:
             data = packed

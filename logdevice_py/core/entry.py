@@ -189,7 +189,7 @@ def pack_body(body: bytes, compression: Compression) -> bytes:
     return _PACKED.pack(_PACKED_FROM + codec, len(body)) + packed
 
 
-def _unpack_body(body: bytes) -> bytes:
+def _unpack_body(body: bytes | memoryview) -> bytes | memoryview:
     """The body as it was before it was packed, if it is.
 
     Raises:
@@ -264,6 +264,11 @@ def body_of(image: bytes) -> bytes:
     return image[header_size(image) :]
 
 
+def body_view(image: bytes) -> memoryview:
+    """The bytes after the header (no copy)."""
+    return memoryview(image)[header_size(image) :]
+
+
 def check_body(image: bytes, header: EntryHeader) -> None:
     """Compare the body with its checksum.
 
@@ -272,12 +277,11 @@ def check_body(image: bytes, header: EntryHeader) -> None:
     """
     if header.is_amend:
         return
-    body = image[header_size(image) :]
-    if crc32c(body) != header.body_crc:
+    if crc32c(image[header_size(image) :]) != header.body_crc:
         raise CorruptEntryError("the body of the entry does not match its checksum")
 
 
-def parse_constituents(body: bytes) -> list[Constituent]:
+def parse_constituents(body: bytes | memoryview) -> list[Constituent]:
     """The constituents of a data entry's body, packed or not; their payloads are not checked against their checksums.
 
     Raises:
@@ -310,7 +314,7 @@ def parse_constituents(body: bytes) -> list[Constituent]:
         raise CorruptEntryError(f"an entry of {total} records is over the limit of {RECORDS_PER_ENTRY_MAX}")
     parts = []
     for length, records, crc, flags, writer, sequence in rows:
-        parts.append(Constituent(body[at : at + length], records, crc, flags, WriterId(writer), sequence))
+        parts.append(Constituent(bytes(body[at : at + length]), records, crc, flags, WriterId(writer), sequence))
         at += length
     if at != len(body):
         raise CorruptEntryError(f"the constituents take {at} bytes, the body has {len(body)}")

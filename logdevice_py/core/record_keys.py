@@ -60,7 +60,7 @@ def constituent_keys(part: Constituent) -> list[bytes | None]:
     return [None] * part.records
 
 
-def body_keys(body: bytes) -> list[bytes | None]:
+def body_keys(body: bytes | memoryview) -> list[bytes | None]:
     """The keys of all records of a data entry's body.
 
     Raises:
