@@ -40,7 +40,7 @@ from sequencer.node import SequencerNode
 from server.audit.audit_file import AuditFile
 from server.audit.audit_log import WriteAuditLine
 from server.cluster_file import ClusterFile, read_cluster_file
-from server.configuration.begin import starting_configuration
+from server.configuration.begin import EpochStorePlace, starting_configuration
 from server.configuration.keeper import LOOK_APART, ConfigurationKeeper, InForce
 from server.copy_review import CopyReview
 from server.event_log.notices import EventLogNotice
@@ -90,7 +90,14 @@ class NodeHost:
     """One running node."""
 
     def __init__(
-        self, path: Path, file: ClusterConfig, begin: InForce, directory: Path, node: NodeId, instance: InstanceId
+        self,
+        path: Path,
+        file: ClusterConfig,
+        begin: InForce,
+        directory: Path,
+        node: NodeId,
+        instance: InstanceId,
+        place: EpochStorePlace | None = None,
     ) -> None:
         """Use `open`."""
         config = begin.config
@@ -111,6 +118,8 @@ class NodeHost:
         """Where the store of each of its shards is, of those that are out of service too."""
         self._registrations: dict[ShardId, ShardRegistration] = {}
         self._loop = asyncio.get_running_loop()
+        self._place = place
+        self._epoch_store_url = file.epoch_store if place is None else place.url
         self._epoch_store: EpochStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._file = ClusterFile(path, file)
@@ -142,6 +151,7 @@ class NodeHost:
         data: Path | None,
         accepted: AcceptedLoss = LOSS_NOT_ACCEPTED,
         open_admin: OpenAdmin | None = None,
+        place: EpochStorePlace | None = None,
     ) -> NodeHost:
         """Start a node; it serves when this returns.
 
@@ -151,6 +161,7 @@ class NodeHost:
             data: where its shards are; None: where the cluster file says.
             accepted: data that may be missing.
             open_admin: opens the admin API; None: the node has none.
+            place: the epoch store; None: where the cluster file says.
 
         Raises:
             LogDeviceError: the cluster file is invalid or does not have the node, a store cannot be opened, or it is not the one that
@@ -158,14 +169,16 @@ class NodeHost:
             OSError: the address is taken, or the data directory cannot be used.
         """
         file = read_cluster_file(path)
+        reached = file if place is None else place.reached_from(file)
         before = file.nodes.get(node)
         directory = data or (Path(before.data_dir) if before is not None and before.data_dir else None)
-        begin = await starting_configuration(file, directory, zookeeper_access(path, file, node))
+        begin = await starting_configuration(reached, directory, zookeeper_access(path, reached, node))
         config = begin.config
         member = config.nodes.get(node)
         if member is None:
-            where = f"configuration version {config.version} in {file.epoch_store}" if begin.is_stored else str(path)
-            raise LogDeviceError(Status.NOTINCONFIG, f"{where} has no node N{node}")
+            where = f"configuration version {config.version} in {reached.epoch_store}" if begin.is_stored else str(path)
+            hint = f": ldctl nodes add N{node} host=HOST port=PORT adds it" if begin.is_stored else ""
+            raise LogDeviceError(Status.NOTINCONFIG, f"{where} has no node N{node}{hint}")
         for shard, _ in sorted(accepted.generations):
             if shard not in member.shard_ids():
                 raise LogDeviceError(
@@ -174,7 +187,7 @@ class NodeHost:
         directory = directory or (Path(member.data_dir) if member.data_dir else None)
         if directory is None:
             raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {path}: give --data")
-        host = cls(path, file, begin, directory, node, await asyncio.to_thread(choose_instance, directory))
+        host = cls(path, file, begin, directory, node, await asyncio.to_thread(choose_instance, directory), place)
         try:
             await host._start(directory, accepted, open_admin)
         except BaseException:
@@ -184,13 +197,15 @@ class NodeHost:
 
     async def _start(self, directory: Path, accepted: AcceptedLoss, open_admin: OpenAdmin | None) -> None:
         config, member = self.config, self.config.nodes[self.node_id]
+        reached = config if self._place is None else self._place.reached_from(config)
+        reached = replace(reached, epoch_store=self._epoch_store_url)  # what is stored may name where it was before
         self._epoch_store = open_epoch_store(
-            config.epoch_store,
+            reached.epoch_store,
             config.name,
             WriterIdentity(self.node_id, self.instance),
             self._loop,
             hosts=[each.host for each in config.nodes.values()],
-            access=zookeeper_access(self.path, config, self.node_id),
+            access=zookeeper_access(self.path, reached, self.node_id),
         )
         # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
         self._sock = bind(*self.address)
@@ -199,7 +214,7 @@ class NodeHost:
         settings = NodeSettings.of(config.settings)
         check_policy(config)
         registrations = {
-            shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
+            shard: ShardRegistration(self._epoch_store, reached, self.node_id, shard, directory, accepted)
             for shard in member.shard_ids()
         }
         self.store_directories = {shard: str(each.directory) for shard, each in registrations.items()}

@@ -18,7 +18,7 @@ from logdevice_py.config.admin import admin_settings
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from server.admin.start import open_admin
-from server.configuration.begin import known_configuration
+from server.configuration.begin import EpochStorePlace, known_configuration, parse_reach, write_cluster_file
 from server.die_with_parent import die_with_parent
 from server.epoch_report import report_epochs
 from server.host import NodeHost
@@ -42,9 +42,29 @@ def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
     parser = argparse.ArgumentParser(prog="logdeviced", description=__doc__)
     version_option(parser)
-    parser.add_argument("-c", "--config", type=Path, help="the cluster file")
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        help="the cluster file. With --epoch-store it is written when it is missing (default then: cluster.toml in the data directory)",
+    )
     parser.add_argument("-n", "--node", type=int, help="which node of it this is: 0 for N0")
     parser.add_argument("--data", type=Path, help="where its shards are (default: data_dir of the cluster file)")
+    parser.add_argument(
+        "--epoch-store",
+        metavar="URL",
+        help="where the configuration is stored, in place of what a cluster file says: zookeeper://HOST:PORT[,HOST:PORT][/ROOT] or sqlite:///PATH",
+    )
+    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster, with --epoch-store")
+    parser.add_argument(
+        "--security",
+        action="append",
+        default=[],
+        type=_reach,
+        metavar="KEY=VALUE",
+        help="how ZooKeeper is reached, with --epoch-store: settings of [settings.security] such as zookeeper_auth_file=FILE; relative names begin beside the "
+        "cluster file (may be repeated)",
+    )
     parser.add_argument(
         "--accept-data-loss",
         action="append",
@@ -69,8 +89,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.inspect is not None:
         return _inspect(arguments.inspect)
+    place = _place(parser, arguments)
     if arguments.config is None or arguments.node is None:
-        parser.error("the following arguments are required: -c/--config, -n/--node")
+        parser.error("the following arguments are required: -c/--config (or --epoch-store), -n/--node")
     try:
         accepted = AcceptedLoss.parse(arguments.accept_data_loss)
     except ValueError as error:
@@ -93,13 +114,36 @@ def main(argv: list[str] | None = None) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data, accepted))
+            return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data, accepted, place))
     except LogDeviceError as error:
         print(f"logdeviced: {error.detail or error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"logdeviced: {explain(error)}", file=sys.stderr)
         return 1
+
+
+def _reach(text: str) -> tuple[str, Any]:
+    """For `argparse`."""
+    try:
+        return parse_reach(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _place(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> EpochStorePlace | None:
+    """The epoch store that the node is told, and where its cluster file is then."""
+    if arguments.epoch_store is None:
+        if arguments.cluster is not None or arguments.security:
+            parser.error("--cluster and --security stand with --epoch-store; else the cluster file says both")
+        return None
+    if arguments.cluster is None:
+        parser.error("--epoch-store: --cluster says of which cluster the configuration is")
+    if arguments.config is None:
+        if arguments.data is None:
+            parser.error("--epoch-store: --data says where the node's shards are")
+        arguments.config = arguments.data / "cluster.toml"
+    return EpochStorePlace(arguments.epoch_store, arguments.cluster, dict(arguments.security))
 
 
 def _inspect(directory: Path) -> int:
@@ -138,14 +182,24 @@ def _allow_open_files(path: Path, node: NodeId, data: Path | None) -> None:
         )
 
 
-async def _serve(config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss) -> int:
+async def _open(
+    config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss, place: EpochStorePlace | None
+) -> NodeHost:
+    if place is not None:
+        await write_cluster_file(config, place, node)
+    _allow_open_files(config, node, data)
+    return await NodeHost.open(config, node, data, accepted, open_admin, place)
+
+
+async def _serve(
+    config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss, place: EpochStorePlace | None
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    _allow_open_files(config, node, data)
     stopping = asyncio.create_task(stop.wait())
-    opening = asyncio.create_task(NodeHost.open(config, node, data, accepted, open_admin))
+    opening = asyncio.create_task(_open(config, node, data, accepted, place))
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()  # it may wait for an epoch store that is away

@@ -7,7 +7,7 @@ from typing import Final
 
 from epoch_store.zookeeper import ZooKeeperAccess
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.security import TLS_OFF, parse_security
+from logdevice_py.config.security import TLS_OFF, SecuritySettings, parse_security
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.tls import TlsContexts, TlsFiles
@@ -26,11 +26,22 @@ def zookeeper_access(path: Path, config: ClusterConfig, node: NodeId) -> ZooKeep
     Raises:
         LogDeviceError: INVALID_CONFIG: the file of the password cannot be used.
     """
-    settings = parse_security(config.settings)
-    credentials = _credentials(path.parent / settings.zookeeper_auth_file) if settings.zookeeper_auth_file else None
+    return zookeeper_access_by(parse_security(config.settings), path.parent, node)
+
+
+def zookeeper_access_by(settings: SecuritySettings, directory: Path, node: NodeId) -> ZooKeeperAccess:
+    """How a node reaches ZooKeeper by these settings.
+
+    Args:
+        directory: where relative names of files begin.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: the file of the password cannot be used.
+    """
+    credentials = _credentials(directory / settings.zookeeper_auth_file) if settings.zookeeper_auth_file else None
     if not settings.zookeeper_tls:
         return ZooKeeperAccess(credentials=credentials)
-    files = TlsFiles.of_node(settings, path.parent, node)
+    files = TlsFiles.of_node(settings, directory, node)
     return ZooKeeperAccess(
         tls=True,
         ca=str(files.ca),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, put, say, standard_output
-from ldquery.ctl.configuration_change import ConfigurationEditor, KnownConfiguration
+from ldquery.ctl.configuration_change import ConfigurationEditor, KnownConfiguration, text_with_node
 from ldquery.ctl.nodes import parse_node
 from ldquery.ctl.private_file import read_text
 from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows
-from logdevice_py.config.edit import parse_node_assignment, with_node, without_node
+from logdevice_py.config.edit import parse_node_assignment, without_node
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.stored import with_version
 from logdevice_py.core.ids import NodeId
@@ -96,7 +96,7 @@ def _show_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _show(client: Client, arguments: argparse.Namespace) -> int:
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
     row = known.find(known.version if arguments.wanted is None else arguments.wanted)
     if arguments.json:
@@ -113,7 +113,7 @@ def _history_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _history(client: Client, arguments: argparse.Namespace) -> int:
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
     rows = [{**row, "in_force": bool(row["in_force"])} for row in reversed(known.versions)]
     show_rows(arguments, rows, _SHOWN)
@@ -126,7 +126,7 @@ def _diff_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _diff(client: Client, arguments: argparse.Namespace) -> int:
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
     if arguments.other is None and not arguments.what.isdecimal():
         changed = difference(known.text, _given(arguments.what), (f"version {known.version}", arguments.what))
@@ -155,7 +155,7 @@ async def _apply(client: Client, arguments: argparse.Namespace) -> int:
         load_cluster(text)
     except LogDeviceError as error:
         raise LogDeviceError(Status.INVALID_CONFIG, f"{arguments.file}: {error.detail}") from None
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         return await _change(editor, await editor.read(), text, arguments, f"config apply {arguments.file}")
 
 
@@ -165,7 +165,7 @@ def _rollback_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _rollback(client: Client, arguments: argparse.Namespace) -> int:
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
         text = with_version(str(known.find(arguments.to)["text"]), known.version)
         return await _change(editor, known, text, arguments, f"back to version {arguments.to}")
@@ -223,25 +223,16 @@ async def _set(client: Client, arguments: argparse.Namespace) -> int:
 
 async def _set_node(client: Client, arguments: argparse.Namespace, *, new: bool) -> int:
     node: NodeId = arguments.node
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
         _is_stored(known, arguments)
-        nodes = load_cluster(known.text).nodes
-        if new and node in nodes:
-            raise LogDeviceError(
-                Status.EXISTS, f"there is a N{node} already, at {nodes[node].host}: ldctl nodes set changes it"
-            )
-        if not new and node not in nodes:
-            raise LogDeviceError(
-                Status.NOTINCONFIG, f"there is no N{node}; there are {', '.join(f'N{each}' for each in nodes)}"
-            )
-        text = with_node(known.text, node, dict(arguments.values))
+        text = text_with_node(known, node, dict(arguments.values), new=new)
         verb = "add" if new else "set"
         return await _change(editor, known, text, arguments, f"nodes {verb} N{node} {_said(arguments.values)}")
 
 
 async def _remove(client: Client, arguments: argparse.Namespace) -> int:
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
         _is_stored(known, arguments)
         text = without_node(known.text, arguments.node)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ldquery.ctl.verb import access_of, say_of_nodes
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.edit import with_node
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.stored import with_version
 from logdevice_py.core.ids import NodeId
@@ -22,6 +23,7 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 
 if TYPE_CHECKING:
+    from client.admin_access import AdminAccess
     from client.client import Client
     from client.node_tables import NodeAsker
 
@@ -72,17 +74,27 @@ class KnownConfiguration:
 class ConfigurationEditor:
     """Reads and changes the configuration of one cluster; use it as an async context manager."""
 
-    def __init__(self, client: Client, arguments: argparse.Namespace) -> None:
+    def __init__(self, client: Client, access: AdminAccess, seconds: float = SECONDS) -> None:
+        """
+        Args:
+            access: with what nodes are asked.
+            seconds: that nodes get to answer.
+        """
         self._client = client
-        self._arguments = arguments
-        self._seconds = arguments.timeout or SECONDS
+        self._access = access
+        self._seconds = seconds
         self._asker: NodeAsker | None = None
+
+    @classmethod
+    def of_program(cls, client: Client, arguments: argparse.Namespace) -> ConfigurationEditor:
+        """As the options of ``ldctl`` say."""
+        return cls(client, access_of(arguments), arguments.timeout or SECONDS)
 
     async def __aenter__(self) -> ConfigurationEditor:
         from client.node_tables import NodeAsker
 
         config = await self._client.newest_config()
-        self._asker = NodeAsker(config, access_of(self._arguments))
+        self._asker = NodeAsker(config, self._access)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -175,6 +187,27 @@ class ConfigurationEditor:
         return self._asker
 
 
+def text_with_node(known: KnownConfiguration, node: NodeId, values: Mapping[str, Any], *, new: bool) -> str:
+    """The text in force with a node that is new, or says other things.
+
+    Args:
+        values: by key; None: the default holds again.
+
+    Raises:
+        LogDeviceError: EXISTS, NOTINCONFIG; INVALID_CONFIG: it cannot be read then.
+    """
+    nodes = load_cluster(known.text).nodes
+    if new and node in nodes:
+        raise LogDeviceError(
+            Status.EXISTS, f"there is a N{node} already, at {nodes[node].host}: ldctl nodes set changes it"
+        )
+    if not new and node not in nodes:
+        raise LogDeviceError(
+            Status.NOTINCONFIG, f"there is no N{node}; there are {', '.join(f'N{each}' for each in nodes)}"
+        )
+    return with_node(known.text, node, values)
+
+
 async def edit_stored(
     client: Client, arguments: argparse.Namespace, edited: Callable[[str], str], why: str
 ) -> ClusterConfig | None:
@@ -185,7 +218,7 @@ async def edit_stored(
     """
     if not any(member.admin_port is not None for member in client.config.nodes.values()):
         return None
-    async with ConfigurationEditor(client, arguments) as editor:
+    async with ConfigurationEditor.of_program(client, arguments) as editor:
         try:
             known = await editor.read()
         except LogDeviceError:

@@ -36,7 +36,8 @@ def _uuid(raw: bytes) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _node(node: NodeConfig) -> dict[str, Any]:
+def render_node(node: NodeConfig) -> dict[str, Any]:
+    """The values of a node's table, by key."""
     values: dict[str, Any] = {"host": node.host, "port": node.port}
     values["roles"] = [role.name.lower() for role in Roles if role in node.roles and role.name is not None]
     if node.location != NOWHERE:
@@ -82,7 +83,7 @@ def render_cluster(config: ClusterConfig) -> str:
     if config.metadata_log.nodeset != default_metadata_nodeset(config.nodes):
         metadata["nodeset"] = [int(node_of(shard)) for shard in config.metadata_log.nodeset]
     parts = [_table("", top)]
-    parts += [_table(f"nodes.N{node.node}", _node(node)) for node in config.nodes.values()]
+    parts += [_table(f"nodes.N{node.node}", render_node(node)) for node in config.nodes.values()]
     parts.append(_table("metadata_log", metadata))
     parts += [_table(f"settings.{name}", values) for name, values in config.settings.items()]
     parts.append(_table("defaults", _attributes(config.logs.defaults)))

@@ -1,28 +1,81 @@
-"""What a node begins with: the stored configuration; where there is none, the cluster file."""
+"""What a node begins with: the stored configuration; where there is none, the cluster file.
+
+A node that has no cluster file is told where the epoch store is, and writes the file from what is stored there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from epoch_store.interface import ReadConfiguration, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from epoch_store.zookeeper import ZooKeeperAccess
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import SecuritySettings, parse_security
 from logdevice_py.config.stored import StoredConfiguration
+from logdevice_py.core.declare import parse_setting, written_value
 from logdevice_py.core.ids import InstanceId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import suggestion
 from logdevice_py.runtime.clock import wall_us
+from logdevice_py.runtime.durable_file import write_durably
 from server.cluster_file import read_cluster_file
 from server.configuration.keeper import InForce, ask_epoch_store, parse_stored, read_kept
+from server.private_files import make_private_directory
+from server.security import zookeeper_access_by
 
 log = logging.getLogger("logdevice.node")
 
 _RETRY: Final = 0.5
 _AWAY: Final = (Status.AGAIN, Status.TIMEDOUT)
+_REACH: Final = ("zookeeper_tls", "zookeeper_auth_file", "ca_file", "certificate_file", "key_file")
+"""Settings of ``[settings.security]`` that say how a node reaches ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStorePlace:
+    """Where a node finds its configuration that is told the epoch store: it holds, whatever a cluster file says."""
+
+    url: str
+    cluster: str
+    """Name of the cluster."""
+    security: Mapping[str, Any] = field(default_factory=dict)
+    """How ZooKeeper is reached: settings as in ``[settings.security]``."""
+
+    def reached_from(self, config: ClusterConfig) -> ClusterConfig:
+        """A configuration that says where the epoch store is, and how it is reached, as the node was told.
+
+        Raises:
+            LogDeviceError: INVALID_CLUSTER: it is another cluster's.
+        """
+        if config.name != self.cluster:
+            raise LogDeviceError(
+                Status.INVALID_CLUSTER, f'the configuration is of the cluster "{config.name}", not of "{self.cluster}"'
+            )
+        security = {**config.settings.get("security", {}), **self.security}
+        return replace(config, epoch_store=self.url, settings={**config.settings, "security": security})
+
+
+def parse_reach(text: str) -> tuple[str, Any]:
+    """A setting of how ZooKeeper is reached, from ``zookeeper_auth_file=/run/secrets/zookeeper``: as in the cluster file, without quotes.
+
+    Raises:
+        ValueError: it is none of them, or the value is none for it.
+    """
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"{text!r}: write KEY=VALUE, like zookeeper_auth_file=/run/secrets/zookeeper")
+    if key not in _REACH:
+        raise ValueError(f"{key}: write one of {', '.join(_REACH)}{suggestion(key, list(_REACH))}")
+    setting = next(each for each in fields(SecuritySettings) if each.name == key)
+    return key, parse_setting(setting, written_value(setting, value))
 
 
 def known_configuration(path: Path, node: NodeId, data: Path | None) -> tuple[ClusterConfig, Path | None]:
@@ -56,7 +109,8 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None, ac
     if file.epoch_store.startswith("memory:"):
         return InForce(config=file)
     kept = None if directory is None else await asyncio.to_thread(read_kept, directory, file)
-    result = await _read(file, access, wait=kept is None)
+    hosts = [each.host for each in file.nodes.values()]
+    result = await _read(file.epoch_store, file.name, hosts, access, wait=kept is None)
     if result.status not in (Status.OK, Status.EMPTY):
         if kept is None:
             raise LogDeviceError(result.status, f"the configuration in {file.epoch_store}: {result.detail}")
@@ -81,13 +135,52 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None, ac
     return InForce(config=config, is_stored=True, stored=stored, read_at=wall_us())
 
 
-async def _read(file: ClusterConfig, access: ZooKeeperAccess, *, wait: bool) -> Result:
+async def write_cluster_file(path: Path, place: EpochStorePlace, node: NodeId) -> None:
+    """Write the cluster file from the stored configuration, unless there is one. It waits for an epoch store that does not answer.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: the place cannot be used, or what is stored cannot be read; NOTFOUND: nothing is stored; INVALID_CLUSTER: another
+            cluster's configuration is; FAILED: it cannot be read.
+        OSError: the file cannot be written.
+    """
+    if await asyncio.to_thread(path.exists):
+        return
+    if place.url.startswith("memory:"):
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{place.url} is in no other process: give the cluster file")
+    if place.url.startswith("sqlite:") and not Path(place.url.removeprefix("sqlite://")).exists():
+        raise LogDeviceError(Status.NOTFOUND, f"there is no epoch store {place.url}")
+    access = zookeeper_access_by(parse_security({"security": place.security}), path.parent, node)
+    result = await _read(place.url, place.cluster, (), access, wait=True)
+    if result.status not in (Status.OK, Status.EMPTY):
+        raise LogDeviceError(result.status, f"the configuration in {place.url}: {result.detail or result.status.name}")
+    if not isinstance(result.value, StoredConfiguration):
+        raise LogDeviceError(
+            Status.NOTFOUND,
+            f'{place.url} has no configuration of a cluster "{place.cluster}": ldctl config apply FILE stores one, on a machine of the cluster',
+        )
+    text = result.value.current.text
+    try:
+        place.reached_from(load_cluster(text))
+    except LogDeviceError as error:
+        where = f"version {result.value.version} in {place.url}"
+        raise LogDeviceError(error.status, f"{where}: {error.detail}") from None
+    await asyncio.to_thread(_write_private, path, text)
+    log.info("%s: written from configuration version %d in %s", path, result.value.version, place.url)
+
+
+def _write_private(path: Path, text: str) -> None:
+    if not path.parent.exists():
+        make_private_directory(path.parent)
+    write_durably(path, text, alone=True)
+
+
+async def _read(url: str, cluster: str, hosts: Iterable[str], access: ZooKeeperAccess, *, wait: bool) -> Result:
     store = open_epoch_store(
-        file.epoch_store,
-        file.name,
+        url,
+        cluster,
         WriterIdentity(NodeId(-1), InstanceId(time.time_ns())),
         asyncio.get_running_loop(),
-        hosts=[each.host for each in file.nodes.values()],
+        hosts=hosts,
         access=access,
     )
     told = False
@@ -98,7 +191,7 @@ async def _read(file: ClusterConfig, access: ZooKeeperAccess, *, wait: bool) -> 
                 return result
             if not told:
                 told = True
-                log.warning("the epoch store %s does not answer (%s); waiting", file.epoch_store, result.detail)
+                log.warning("the epoch store %s does not answer (%s); waiting", url, result.detail)
             await asyncio.sleep(_RETRY)
     finally:
         store.close()

@@ -27,8 +27,8 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
-from server.cluster_file import read_cluster_file
 from server.dev import layout
+from server.dev.current_config import current_config
 from server.dev.identities import OPERATOR_ONLY, SECURITY, is_secure, make_identities
 from server.dev.node_logs import show_logs
 from server.dev.node_restarts import restart_in_turn
@@ -278,7 +278,7 @@ def _status(directory: Path, *, as_json: bool) -> int:
     """Print the processes, and what is wrong with the cluster: not healthy, too, while a node does not run."""
     rows = ask(directory, "status")
     running = [NodeId(row["node"]) for row in rows if row["state"] == "running"]
-    config = read_cluster_file(layout.cluster_file(directory))
+    config = current_config(directory)
     access = AdminAccess.of_program(layout.cluster_file(directory))
     asked = [node for node in running if node in config.nodes]
     health = asyncio.run(cluster_health(config, access, HEALTH_TIMEOUT, asked))
@@ -347,7 +347,7 @@ def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterC
         LogDeviceError: its file cannot be read.
         ValueError: an option says otherwise, or the file was made for another directory.
     """
-    config = read_cluster_file(layout.cluster_file(directory))
+    config = current_config(directory)
     hosts = {member.host for member in config.nodes.values()}
     if not any(member.host == layout.node_host(directory, node) for node, member in config.nodes.items()):
         was = config.epoch_store.removeprefix("sqlite://").removesuffix("/epochs.sqlite")

@@ -16,17 +16,22 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from client.admin_access import AdminAccess
 from client.cli.program import EXIT_FAILED, EXIT_USAGE
+from ldquery.ctl.configuration_change import ConfigurationEditor, KnownConfiguration, text_with_node
 from logdevice_py.config.cluster import ClusterConfig, default_metadata_nodeset
+from logdevice_py.config.edit import without_node
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
+from logdevice_py.config.render import render_node
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.stored import with_version
 from logdevice_py.core.ids import NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.membership.cluster_view import sees_too_few
@@ -35,6 +40,7 @@ from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server.dev import layout
+from server.dev.current_config import stored_config
 from server.dev.identities import make_identities
 from server.dev.readiness import wait_until_departures_handled, wait_until_serving
 from server.dev.removal import what_would_be_lost
@@ -83,6 +89,8 @@ class Supervisor:
     def __init__(self, directory: Path, config: ClusterConfig) -> None:
         self.directory = directory
         self.config = config
+        self.is_stored = False
+        """The epoch store keeps the configuration, and the cluster file is not used any more."""
         self.children: dict[NodeId, Child] = {}
         self._watchers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -105,8 +113,15 @@ class Supervisor:
             file.write(self._token)
         self.admin_token = make_token(layout.cluster_file(self.directory))
 
+    async def follow(self) -> None:
+        """Use what nodes use, which somebody else may have changed."""
+        stored = await asyncio.to_thread(stored_config, self.directory, self.config)
+        if stored is not None and (not self.is_stored or stored.version > self.config.version):
+            self.config, self.is_stored = stored, True
+
     async def start_all(self) -> None:
-        """Start every node of the cluster file."""
+        """Start every node of the cluster."""
+        await self.follow()
         for node in sorted(self.config.nodes):
             await self.start(node)
 
@@ -309,13 +324,19 @@ class Supervisor:
         made = dataclasses.replace(
             template, node=node, host=layout.node_host(self.directory, node), location=where, data_dir=None
         )
-        self._publish(nodes={**self.config.nodes, node: made})
+        if self.is_stored:
+            values = render_node(made)
+            await self._change_stored(
+                lambda known: text_with_node(known, node, values, new=True), f"ld-dev-cluster add N{node}"
+            )
+        else:
+            self._publish(nodes={**self.config.nodes, node: made})
         make_identities(self.directory, self.config)
         await self.start(node)
         return f"N{node} added in {where}"
 
     async def remove(self, node: int, *, without_drain: bool = False) -> str:
-        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it.
+        """Take a node out of the configuration, then stop it. Its data stays where it is, but nobody asks for it.
 
         It waits until no log relies on nodes that were removed before: of an epoch that is still open too many could be gone to say that it is
         empty. A node that could be drained first, or may hold the last copies of records, stays.
@@ -334,8 +355,15 @@ class Supervisor:
             ) from None
         if not without_drain:
             await self._check_copies(known)
-        nodes = {key: value for key, value in self.config.nodes.items() if key != known}
-        self._publish(nodes=nodes)
+        if self.is_stored:
+            await self._change_stored(
+                lambda configuration: without_node(configuration.text, known),
+                f"ld-dev-cluster remove N{node}",
+                # without rebuilding no node knows a shard to be empty: that nothing is lost was judged by nodesets
+                accept=[known] if without_drain or not self.config.rebuilding_enabled else [],
+            )
+        else:
+            self._publish(nodes={key: value for key, value in self.config.nodes.items() if key != known})
         child = self.children.pop(known, None)
         if child is not None:
             await self._stop_child(child)
@@ -367,8 +395,30 @@ class Supervisor:
         self._publish(logs=logs)
         return f"logs are replicated as {replication}"
 
+    async def _change_stored(
+        self, edited: Callable[[KnownConfiguration], str], why: str, *, accept: Sequence[NodeId] = ()
+    ) -> None:
+        """A further version of the stored configuration, as ``ldctl nodes`` makes it."""
+        from client.client import Client  # takes a while that other commands need not spend
+
+        try:
+            async with (
+                Client(layout.cluster_file(self.directory), name="ld-dev-cluster") as client,
+                ConfigurationEditor(client, self.admin_access) as editor,
+            ):
+                known = await editor.read()
+                text = edited(known)
+                answer = await editor.change(known, text, why, accept=accept)
+        except LogDeviceError as error:
+            raise CommandError(f"the stored configuration is not changed: {error.detail or error}") from None
+        self.config = load_cluster(with_version(text, answer["version"]))
+
     def _publish(self, **changes: Any) -> None:
         """A further version of the cluster file; what nodes would refuse to read is refused here."""
+        if self.is_stored:
+            raise CommandError(
+                "the configuration is stored, and the cluster file not used: ldctl config apply changes it"
+            )
         if "nodes" in changes:
             nodeset = default_metadata_nodeset(changes["nodes"])
             changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)
@@ -428,6 +478,7 @@ class Supervisor:
 
     async def _obey(self, request: dict[str, Any]) -> Any:
         command = request["command"]
+        await self.follow()
         if command == "status":
             return self.status()
         if command == "add":

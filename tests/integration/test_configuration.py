@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
+from server.admin.start import open_admin
+from server.configuration.begin import EpochStorePlace, write_cluster_file
 from server.configuration.keeper import KEPT
 from server.dev import layout
+from server.dev.current_config import current_config
 from server.dev.local_cluster import LocalCluster
+from server.dev.supervisor import CommandError, Supervisor
+from server.host import NodeHost
 from tests.integration.test_ldctl_operator import Operator as Ldctl
 
 N0 = NodeId(0)
@@ -226,14 +233,121 @@ async def test_what_an_operator_does_with_ldctl(cluster: LocalCluster, capsys: p
     assert first["config_version"] == 5
 
 
+# A node that is told the epoch store
+
+
+def place_of(cluster: LocalCluster, name: str = "dev") -> EpochStorePlace:
+    return EpochStorePlace(config_of(cluster).epoch_store, name)
+
+
+async def test_a_node_starts_from_the_epoch_store_and_its_own_number(
+    cluster: LocalCluster, operator: Operator, tmp_path: Path
+) -> None:
+    file, place = tmp_path / "machine" / "cluster.toml", place_of(cluster)
+    with pytest.raises(LogDeviceError, match="ldctl config apply FILE stores one") as refused:
+        await write_cluster_file(file, place, NodeId(1))
+    assert refused.value.status is Status.NOTFOUND
+    await operator.change(1, more_logs(operator.path.read_text()))
+    await cluster.stop_node(1)
+    await write_cluster_file(file, place, NodeId(1))
+    assert file.stat().st_mode & 0o077 == 0
+    data = layout.node_directory(cluster.directory, NodeId(1))
+    host = cluster.hosts[1] = await NodeHost.open(file, NodeId(1), data, open_admin=open_admin, place=place)
+    assert host.config.version == 2
+    assert host.configuration.in_force.is_stored
+    async with cluster.client() as client:
+        await client.append(1, b"both nodes are needed")
+    with pytest.raises(LogDeviceError, match="has no node N7: ldctl nodes add N7 host=HOST") as refused:
+        await NodeHost.open(file, NodeId(7), tmp_path / "n7", place=place)
+    assert refused.value.status is Status.NOTINCONFIG
+
+
+async def test_what_a_node_is_told_of_the_epoch_store_has_to_be_right(
+    cluster: LocalCluster, operator: Operator, tmp_path: Path
+) -> None:
+    await operator.change(1, more_logs(operator.path.read_text()))
+    file = tmp_path / "cluster.toml"
+    for place, status in [
+        (place_of(cluster, "other"), Status.NOTFOUND),
+        (EpochStorePlace(f"sqlite://{tmp_path}/none.sqlite", "dev"), Status.NOTFOUND),
+        (EpochStorePlace("memory:", "dev"), Status.INVALID_CONFIG),
+        (EpochStorePlace("zookeeper:", "dev"), Status.INVALID_CONFIG),
+    ]:
+        with pytest.raises(LogDeviceError) as refused:
+            await write_cluster_file(file, place, NodeId(1))
+        assert refused.value.status is status
+    assert list(tmp_path.glob("*.toml")) == []
+    assert not (tmp_path / "none.sqlite").exists()
+    with pytest.raises(LogDeviceError, match='of the cluster "dev", not of "other"'):
+        await NodeHost.open(operator.path, NodeId(1), tmp_path, place=place_of(cluster, "other"))
+
+
+async def test_a_node_works_with_the_epoch_store_that_its_file_names(cluster: LocalCluster, operator: Operator) -> None:
+    text = operator.path.read_text()
+    await operator.change(1, more_logs(text))
+    for node in (0, 1):
+        await cluster.stop_node(node)
+    before = Path(load_cluster(text).epoch_store.removeprefix("sqlite://"))
+    after = before.with_name("moved.sqlite")
+    with sqlite3.connect(before) as source, sqlite3.connect(after) as target:
+        source.backup(target)
+    for file in before.parent.glob(f"{before.name}*"):
+        file.unlink()
+    operator.path.write_text(text.replace(str(before), str(after)))
+    for node in (0, 1):
+        await cluster.start_node(node)
+    assert not before.exists()
+    async with cluster.client() as client:
+        await client.append(1, b"as before")
+
+
+# ld-dev-cluster
+
+
+async def test_the_tool_of_developers_changes_what_is_stored(
+    cluster: LocalCluster, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = operator.path.read_text()
+    supervisor = Supervisor(cluster.directory, load_cluster(text))
+    supervisor.admin_token = program_token(operator.path, None)
+    started: list[int] = []
+
+    async def start(node: int) -> str:
+        started.append(node)
+        return ""
+
+    monkeypatch.setattr(supervisor, "start", start)
+    monkeypatch.setattr(supervisor, "_answering", lambda: [N0, NodeId(1)])
+    await supervisor.follow()
+    assert not supervisor.is_stored
+    await operator.change(1, more_logs(text))
+    await in_force(cluster, 2)
+    await supervisor.follow()
+    assert (supervisor.is_stored, supervisor.config.version) == (True, 2)
+    assert "N2 added" in await supervisor.add(None)
+    await in_force(cluster, 3)
+    assert started == [2]
+    added = config_of(cluster).nodes[NodeId(2)]
+    assert (added.host, added.port) == (layout.node_host(cluster.directory, NodeId(2)), layout.NODE_PORT)
+    with pytest.raises(CommandError, match="the cluster file not used"):
+        await supervisor.set_replication("node:1")
+    assert "N2 removed" in await supervisor.remove(2)
+    await in_force(cluster, 4)
+    assert list(config_of(cluster).nodes) == [0, 1]
+    (*_, last) = await operator.table("configuration_history")
+    assert last["why"] == "ld-dev-cluster remove N2"
+    assert operator.path.read_text() == text
+    assert current_config(cluster.directory).version == 4
+    with pytest.raises(CommandError, match='"node:2" needs storage in 2 different nodes'):
+        await supervisor.remove(1, without_drain=True)
+
+
 def config_of(cluster: LocalCluster) -> ClusterConfig:
     return cluster.hosts[0].config
 
 
 def put_back(config: ClusterConfig, stored: Any) -> None:
     """The cell as it was, at another version of its own."""
-    import sqlite3
-
     from epoch_store.cells import CONFIGURATION, WriteId, encode_cell
     from epoch_store.interface import WriterIdentity
     from logdevice_py.core.ids import InstanceId

@@ -13,6 +13,7 @@ from client.client import Client
 from ldquery.ctl.main import parser, run
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.programs import own_program
 from server.dev import layout
 from server.dev.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.integration.process_cluster import ProcessCluster, StreamWorkload, compare, process_cluster, read_all
@@ -81,8 +82,13 @@ async def test_a_node_is_added_while_records_are_appended_and_zookeeper_is_not_n
         ]
         assert "it would be version 3" in await ldctl.types("nodes", "add", "N3", *where, "--dry-run")
         assert "version 3 is in force" in await ldctl.types("nodes", "add", "N3", *where, late=True)
+        # on a machine that has no cluster file
+        data = layout.node_directory(tmp_path, NodeId(3))
+        command = own_program(
+            "server.logdeviced", "--epoch-store", zookeeper.url, "--cluster", "dev", "--node", 3, "--data", data
+        )
         with (tmp_path / "added.txt").open("w") as told:
-            process = await asyncio.create_subprocess_exec(*cluster.supervisor.command(NodeId(3)), stderr=told)
+            process = await asyncio.create_subprocess_exec(*command, stderr=told)
         try:
             await sees(client, 3, version=3)  # whose file has three nodes
             await stream.more(20)
