@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Iterable
@@ -57,6 +56,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import is_pattern
 from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import with_files_of
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId
 from logdevice_py.core.lsn import LSN
@@ -66,7 +66,6 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import GuardFlags
 
 log_ = logging.getLogger("logdevice.client")
-_CONNECTED_LOOK: Final = 0.005
 """Seconds between two looks whether a node is connected."""
 _LOG_NAMES: Final = frozenset({int, str})
 
@@ -130,7 +129,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
     ) -> None:
         """
         Args:
-            config: the cluster file, which is then watched for newer versions; or what was read from one. None: the file that the environment
+            config: the cluster file, which is then watched for newer versions; or what was read from one. Of either, nodes tell newer versions. None: the file that the environment
                 variable ``LOGDEVICE_CLUSTER`` names, else ``~/.config/logdevice/cluster.toml``, as the programs do.
             name: how nodes call this client in their logs.
             location: where it stands, as ``region.datacenter.cluster.row.rack`` (``us....`` is a region and no more): its readers get each record from the
@@ -343,9 +342,20 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
     # The configuration: the cluster file, then what nodes use
 
     def _on_config_version(self, version: int) -> None:
-        if version > self.session.config.version:
-            self._told_version = version
+        if version <= self.session.config.version:
+            return
+        self._told_version = version
+        if self._path is not None:
             self._newer.set()
+        elif self._loop is not None and not self._closed and (self._watcher is None or self._watcher.done()):
+            self._watcher = self._loop.create_task(self._catch_up(), name="ask for the configuration")
+
+    async def _catch_up(self) -> None:
+        """Where there is no file: take what a node said to have from a node."""
+        while self._told_version > self.session.config.version:
+            await self._ask_for_config()
+            if self._told_version > self.session.config.version:
+                await asyncio.sleep(self.settings.config_poll_us / 1e6)
 
     async def _watch(self, path: Path) -> None:
         """Look at the file now and then. When a node says that there is a newer version, look at once, and ask the node for it if the file does not have it."""
@@ -382,28 +392,31 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         asked = self._loop.create_future()
         self._network.event(partial(self.session.configurations.ask, asked))
         try:
-            self.set_config(await asked)
+            self._take_from_node(await asked)
         except LogDeviceError as error:
             log_.info("configuration version %d is not known here yet: %s", self._told_version, error)
 
     async def newest_config(self, timeout: float = 1.0) -> ClusterConfig:
-        """The configuration that nodes use, which may be newer than the file of this client: asks one that can be reached within so many seconds."""
+        """The configuration that nodes use, which may be newer than the file of this client: asks some that can be reached within so many seconds, and takes
+        the first answer."""
+        asked = self.future()
 
-        def dial(now: Micros) -> None:
-            for node in self.config.nodes:
-                self.session.links.connect(node)
+        def search(now: Micros) -> None:
+            nodes = list(self.config.nodes)
+            self.session.configurations.search(nodes, asked, now, now + round(timeout * 1e6))
 
-        self._network.event(dial)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while True:
-                    if self._links.connected():
-                        await self._ask_for_config()
-                        break
-                    if len(self._network.troubles()) >= len(self.config.nodes):
-                        break
-                    await asyncio.sleep(_CONNECTED_LOOK)
+        self._network.event(search)
+        try:
+            self._take_from_node(await self._answer(asked))
+        except LogDeviceError as error:
+            log_.info("the newest configuration is not known here: %s", error)
         return self.config
+
+    def _take_from_node(self, config: ClusterConfig) -> None:
+        """Use what a node uses. Where there is no file, beside which names of others begin, they stay as they were given."""
+        if self._path is None:
+            config = replace(config, settings=with_files_of(config.settings, self._initial.settings))
+        self.set_config(config)
 
     def set_config(self, config: ClusterConfig) -> None:
         """Use a newer version of the cluster file; an older one, or one of another cluster, is ignored."""

@@ -59,6 +59,8 @@ class NodeAsker:
         self._session: aiohttp.ClientSession | None = None
         self.requests = 0
         """Requests sent so far."""
+        self.newest: tuple[int, NodeId] | None = None
+        """The greatest version of the configuration that a node said to use, and that node."""
 
     def use_config(self, config: ClusterConfig) -> None:
         """Ask the nodes of a newer configuration from here on."""
@@ -76,16 +78,37 @@ class NodeAsker:
         constraints: Constraints,
         limit: int | None,
         seconds: float,
+        *,
+        grace: float | None = None,
     ) -> tuple[list[Row], list[NodeFailure]]:
         """The rows of all the nodes, and those that did not answer within so many seconds.
+
+        Args:
+            grace: seconds that the others get once one has answered; None: all that there are.
 
         Raises:
             LogDeviceError: TOOBIG: a node has more rows than `limit`; INVALID_PARAM: it does not take the request.
         """
-        answers = await asyncio.gather(*(self._ask(table, node, constraints, limit, seconds) for node in nodes))
+        asked = [asyncio.create_task(self._ask(table, node, constraints, limit, seconds)) for node in nodes]
+        try:
+            if grace is not None:
+                await _one_answers(asked)
+                await asyncio.wait(asked, timeout=grace)
+                for task in asked:
+                    task.cancel()
+            answers = await asyncio.gather(*asked, return_exceptions=grace is not None)
+        finally:
+            for task in asked:
+                task.cancel()
         rows: list[Row] = []
         failures = []
-        for answer in answers:
+        for node, answer in zip(nodes, answers, strict=True):
+            if isinstance(answer, asyncio.CancelledError):
+                detail = f"no answer {grace:g} s after the first one"
+                failures.append(NodeFailure(node, table.name, Status.TIMEDOUT, detail))
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
             if isinstance(answer, NodeFailure):
                 _raise_if_fatal(answer)
                 failures.append(answer)
@@ -259,14 +282,23 @@ class NodeAsker:
             parameters["limit"] = str(limit)
         code, body, endpoint = await self._send("GET", member, f"tables/{table.name}", parameters=parameters)
         who, rows = _parse(table, code, body)
-        if who != (self._config.name, member.node):
+        if who[:2] != (self._config.name, member.node):
             hint = " (without expose in [settings.admin] only programs on its own machine reach a node)"
             where = format_address(endpoint.host, endpoint.port)
             raise LogDeviceError(
                 Status.INVALID_CLUSTER,
                 f"N{who[1]} of {who[0]} answers at {where}{hint if endpoint.is_loopback else ''}",
             )
+        if self.newest is None or who[2] > self.newest[0]:
+            self.newest = (who[2], member.node)
         return rows
+
+
+async def _one_answers(asked: Sequence[asyncio.Task[list[Row] | NodeFailure]]) -> None:
+    """Until one has, or none will."""
+    for done in asyncio.as_completed(asked):
+        if not isinstance(await done, NodeFailure):
+            return
 
 
 def as_dicts(table: TableDeclaration, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -295,15 +327,16 @@ def _not_understood(code: int) -> LogDeviceError:
     return LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood")
 
 
-def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int], list[Row]]:
-    """Who answered, and the rows."""
+def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int, int], list[Row]]:
+    """Who answered, as cluster, node and the version of its configuration (0: an earlier release, which does not say it), and the rows."""
     content = _content(code, body)
     try:
         columns: list[str] = content["columns"]
         found: list[list[Any]] = content["rows"]
         more: bool = content["more"]
-        who: tuple[str, int] = (content["cluster"], content["node"])
-    except (ValueError, KeyError, TypeError):
+        version = content.get("config_version")
+        who = (str(content["cluster"]), int(content["node"]), version if type(version) is int else 0)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise _not_understood(code) from None
     if type(columns) is not list or type(found) is not list:
         raise _not_understood(code)

@@ -97,7 +97,7 @@ class ClientSession:
         self.inquiries = Inquiries(self.links, self.requests)
         self.on_newer_config: Callable[[int], None] = lambda version: None
         """Told of a version that a node has, when it is later than the one in use."""
-        self.configurations = ConfigurationRequests(self.links, self.requests, self.view)
+        self.configurations = ConfigurationRequests(self.links, self.requests, self.view, timers, rng)
         self.questions = SeqStateRequests(
             self.routes, self.links, timers, rng, self.requests, self.settings, self.inquiries
         )
@@ -176,6 +176,7 @@ class ClientSession:
         """A connection to a node is established."""
         self.view.on_peer_up(peer)
         self.links.on_peer_up(peer)
+        self.configurations.on_peer_up(peer, now)
         self.streams.on_peer_up(peer, now)
         self.view.tell_changes(now)
 
@@ -195,6 +196,7 @@ class ClientSession:
         if self._is_root:
             # Before the others: what they ask because of this loss is not lost with it.
             self.requests.on_peer_down(peer, now)
+        self.configurations.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)
         self.writers.on_peer_down(peer, was_up, now)
         self.streams.on_peer_down(peer, now)

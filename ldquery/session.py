@@ -33,6 +33,8 @@ from ldquery.pushdown import Wanted
 from ldquery.result import QueryResult
 from ldquery.virtual_tables import SQL_TYPES, TableModule
 from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import with_files_of
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -40,7 +42,7 @@ from logdevice_py.core.suggestion import nearest
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.cluster import LogsRow
-from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.declare import TableDeclaration, TableSource
 from logdevice_py.tables.storage import LogPlacementRow, UnderReplicatedRow
 from streams.own_logs import namespaces_of
@@ -63,6 +65,8 @@ _ALLOWED: Final = frozenset(
     }
 )
 _FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "readfile", "writefile", "edit"})
+_HEAR_SECONDS: Final = 1.0
+"""That nodes get to tell which configuration they use, where nothing else is asked of them."""
 T = TypeVar("T")
 
 
@@ -107,7 +111,7 @@ class LDQuery:
     ) -> None:
         """
         Args:
-            config: the cluster file, or what it says.
+            config: the cluster file, or what it says; where nodes use a later version, they are asked by that.
             deadline: seconds that nodes get to answer for one statement.
             full: fetch tables however large they are.
             clients: of this process, open; what they read stands in table `client_read_streams`, and what holds it up in `waits`.
@@ -134,6 +138,8 @@ class LDQuery:
         self._fetched: dict[tuple[str, Wanted], Sequence[Row]] = {}
         self._failures: dict[NodeId, NodeFailure] = {}
         self._rows_fetched = 0
+        self._requests_before = 0
+        """Of those that were sent before the statement."""
         self._connection = apsw.Connection(":memory:")
         self._connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)  # "e3n17" is a column's name and no LSN
         for table in TABLES.values():
@@ -175,19 +181,9 @@ class LDQuery:
         values = bind(statement, parameters or {})
         began, requests = time.monotonic(), self._asker.requests
         self._ends = began + self.deadline
-        self._fetched.clear()
-        self._failures.clear()
-        self._rows_fetched = 0
-        try:
-            cursor = self._connection.cursor()
-            described: list[Sequence[tuple[str, str | None]]] = []
-            cursor.exec_trace = lambda running, *_: _note_columns(running, described)
-            rows = list(islice(cursor.execute(statement, values), None if rows_max is None else rows_max + 1))
-            cursor.close(True)
-        except apsw.Error as error:
-            raise LogDeviceError(Status.INVALID_PARAM, _explain(error, statement)) from None
-        finally:
-            self._fetched.clear()
+        described, rows = self._run(statement, values, rows_max)
+        if self._take_newest():
+            described, rows = self._run(statement, values, rows_max)
         columns = described[0] if described else ()
         return QueryResult(
             columns=[name for name, _ in columns],
@@ -199,6 +195,47 @@ class LDQuery:
             rows_fetched=self._rows_fetched,
             seconds=time.monotonic() - began,
         )
+
+    def _run(
+        self, statement: str, values: Mapping[str, int | float | str | bytes | None], rows_max: int | None
+    ) -> tuple[list[Sequence[tuple[str, str | None]]], list[Any]]:
+        """Run a statement: its columns and its rows."""
+        self._fetched.clear()
+        self._failures.clear()
+        self._rows_fetched = 0
+        self._requests_before = self._asker.requests
+        try:
+            cursor = self._connection.cursor()
+            described: list[Sequence[tuple[str, str | None]]] = []
+            cursor.exec_trace = lambda running, *_: _note_columns(running, described)
+            rows = list(islice(cursor.execute(statement, values), None if rows_max is None else rows_max + 1))
+            cursor.close(True)
+        except apsw.Error as error:
+            raise LogDeviceError(Status.INVALID_PARAM, _explain(error, statement)) from None
+        finally:
+            self._fetched.clear()
+        return described, rows
+
+    def _take_newest(self) -> bool:
+        """Use the configuration that nodes use, if one that answered has a later version: whether there is one. Other nodes are asked then."""
+        newest = self._asker.newest
+        if newest is None or newest[0] <= self.config.version:
+            return False
+        table = TABLES["configuration_history"]
+        left = max(0.001, (self._ends - time.monotonic()) / 2)
+        rows, _ = self._thread.run(self._asker.ask_each(table, [newest[1]], EVERYTHING, None, left))
+        texts = [str(row["text"]) for row in as_dicts(table, rows) if row["in_force"]]
+        try:
+            config = load_cluster(texts[0])
+        except (IndexError, LogDeviceError):
+            return False  # it is gone, or of a later release: what is known has to do
+        if config.uuid != self.config.uuid or config.version <= self.config.version:
+            return False
+        if self._file is None:
+            config = replace(config, settings=with_files_of(config.settings, self.config.settings))
+        self.config = config
+        self._asker.use_config(config)
+        return True
 
     def interrupt(self) -> None:
         """End the statement that another thread runs: it fails with INVALID_PARAM."""
@@ -250,6 +287,7 @@ class LDQuery:
 
     def _get(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Row]:
         if table.source is TableSource.CLUSTER_FILE:
+            self._hear_of_newest()
             fill: Any = {"nodes": from_cluster_file.nodes_rows, "log_groups": from_cluster_file.log_groups_rows}
             return [table.cells(row) for row in fill[table.name](self.config)]
         if table.source is TableSource.COMPARISON:
@@ -281,6 +319,14 @@ class LDQuery:
             for client in self._clients:
                 rows += [(None, *table.cells(row)) for row in client.rows(table.name, wanted.constraints, seconds)]
         return with_current(table, rows)
+
+    def _hear_of_newest(self) -> None:
+        """Ask any node which configuration it uses, unless the statement asked one anyway."""
+        if self._asker.requests == self._requests_before:
+            left = min(_HEAR_SECONDS, max(0.001, (self._ends - time.monotonic()) / 2))
+            self._thread.run(
+                self._asker.ask_any(TABLES["configuration"], list(self.config.nodes), EVERYTHING, None, left)
+            )
 
     def _of_tree(self, table: TableDeclaration, log: LogId | None) -> Sequence[Any]:
         """Of what has directories of its own in the log tree."""

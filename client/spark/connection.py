@@ -15,7 +15,7 @@ from client.sync import SyncClient
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.render import render_cluster
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 
 _CLIENTS_MAX: Final = 4
 _clients: dict[tuple[int, str], SyncClient] = {}
@@ -47,13 +47,34 @@ def _with_path_of_ca(config: ClusterConfig, path: Path) -> ClusterConfig:
     return replace(config, settings={**config.settings, "security": security})
 
 
+def planning_client(cluster: str, access: ClusterAccess = NO_ACCESS) -> SyncClient:
+    """A client of who plans, which has asked nodes for the configuration that they use. It is later than what they were given where it is stored.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    client = SyncClient(load_cluster(cluster_text(cluster)), name="spark planning", identity=access.identity())
+    try:
+        client.run(lambda inner: inner.newest_config())
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
 def check_logs(options: SourceOptions) -> None:
-    """That the cluster file has the logs that the options name. No node is asked.
+    """That there are the logs that the options name. Nodes are asked only where the cluster file does not have them.
 
     Raises:
         LogDeviceError: NOTFOUND, INVALID_PARAM, INVALID_CONFIG.
     """
-    logs_named(options.logs, load_cluster(cluster_text(options.cluster)).logs)
+    try:
+        logs_named(options.logs, load_cluster(cluster_text(options.cluster)).logs)
+    except LogDeviceError as error:
+        if error.status is not Status.NOTFOUND:
+            raise
+        with planning_client(options.cluster, options.access) as client:
+            logs_named(options.logs, client.config.logs)
 
 
 def client_for(text: str, access: ClusterAccess = NO_ACCESS) -> SyncClient:

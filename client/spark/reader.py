@@ -67,14 +67,13 @@ class LogDeviceReader(DataSourceReader):
         return self._plan(None)
 
     def _plan(self, restriction: Restriction | None) -> Sequence[InputPartition]:
-        from client.spark.connection import cluster_text
+        from client.spark.connection import planning_client
         from client.spark.planning import Restriction, plan
-        from client.sync import SyncClient
-        from logdevice_py.config.parse import load_cluster
+        from logdevice_py.config.render import render_cluster
 
-        text = cluster_text(self._options.cluster)
-        with SyncClient(load_cluster(text), name="spark planning", identity=self._options.access.identity()) as client:
+        with planning_client(self._options.cluster, self._options.access) as client:
             cuts = client.run(lambda inner: plan(inner, self._options, restriction or Restriction()))
+            text = render_cluster(client.config)
         return [LogPartition(cut, text) for cut in cuts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -75,7 +75,6 @@ def sink_options(
     """
     from client.spark.connection import cluster_text
     from client.write.batching import COMPRESSIONS
-    from logdevice_py.config.parse import load_cluster
 
     known, what = (STREAM_WRITING, "a streaming write") if streaming else (WRITING, "a write")
     options = known_options(given, known, what, "log")
@@ -91,7 +90,6 @@ def sink_options(
     if overwrite:
         raise refusal('a log is appended to: use mode("append"); to delete what is there, trim it')
     text = cluster_text(options["cluster"])
-    tree = load_cluster(text).logs
     columns = {field.name: field.dataType for field in schema}
     if not isinstance(columns.get("payload"), _BYTES):
         raise refusal("the rows need a column payload, binary or string")
@@ -101,7 +99,7 @@ def sink_options(
     if "log" in options:
         if "log_id" in columns:
             raise refusal("the option log and the column log_id both say where rows go: drop one")
-        log = int(tree.find(options["log"]))
+        text, log = _found_log(options["log"], text, _access(options))
     elif not isinstance(columns.get("log_id"), _IDS):
         raise refusal("where do rows go? Give the option log, or a column log_id of int or bigint")
     unused = sorted(columns.keys() - {"payload", "key", "log_id"})
@@ -120,6 +118,22 @@ def sink_options(
         read_timeout_us=once.read_timeout_us,
         request_timeout_us=once.request_timeout_us,
     )
+
+
+def _found_log(name: str, text: str, access: ClusterAccess) -> tuple[str, int]:
+    """The text of a configuration that has the log, and its id. Nodes are asked only where the text that was given does not have it."""
+    from client.spark.connection import planning_client
+    from logdevice_py.config.parse import load_cluster
+    from logdevice_py.config.render import render_cluster
+    from logdevice_py.core.status import LogDeviceError, Status
+
+    try:
+        return text, int(load_cluster(text).logs.find(name))
+    except LogDeviceError as error:
+        if error.status is not Status.NOTFOUND:
+            raise
+    with planning_client(text, access) as client:
+        return render_cluster(client.config), int(client.config.logs.find(name))
 
 
 def _access(given: Mapping[str, str]) -> ClusterAccess:

@@ -63,11 +63,9 @@ class IndexLogReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The plan, with the state and the last LSN of each raw log fixed."""
         from client.client import Client
-        from client.spark.connection import cluster_text
-        from client.sync import SyncClient
+        from client.spark.connection import planning_client
         from indexlog.index_log import IndexLog
         from indexlog.spark.planning import plan_read
-        from logdevice_py.config.parse import load_cluster
 
         options = self._options
 
@@ -75,7 +73,7 @@ class IndexLogReader(DataSourceReader):
             async with IndexLog(client, options.path) as log:
                 return await log.run(plan_read(lambda: log.state, log.store, options))
 
-        with SyncClient(load_cluster(cluster_text(options.cluster)), name="spark planning") as client:
+        with planning_client(options.cluster) as client:
             return [PlannedPartition(read) for read in client.run(plan)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SECONDS: Final = 10.0
 _LOOK_AGAIN: Final = 0.1
 _IN_USE_WITHIN: Final = 5.0
+_GRACE: Final = 0.3
+"""Seconds that nodes get to tell the stored configuration once one has told it."""
 STORED: Final = "epoch store"
 """Where a configuration is from that is stored: column source of table configuration."""
 Row = Mapping[str, Any]
@@ -116,8 +118,14 @@ class ConfigurationEditor:
             raise LogDeviceError(
                 Status.NOTSUPPORTED, "no node has an admin_port, over which configurations are changed"
             )
-        rows, failures = await self._asker.ask_each(table, nodes, EVERYTHING, None, self._seconds)
+        rows, failures = await self._asker.ask_each(table, nodes, EVERYTHING, None, self._seconds, grace=_GRACE)
         found = as_dicts(table, rows)
+        if not any(row["source"] == STORED for row in found):
+            # the first one is stored: a slow node may be one that cannot follow it
+            slow = [failure.node for failure in failures if failure.status is Status.TIMEDOUT]
+            rows, others = await self._asker.ask_each(table, slow, EVERYTHING, None, self._seconds)
+            found += as_dicts(table, rows)
+            failures = [each for each in failures if each.node not in slow] + others
         old = {failure.node for failure in failures if failure.status is Status.NOTFOUND}
         silent = {each.node: f"{each.status.name}: {each.detail}" for each in failures if each.node not in old}
         if not found:

@@ -90,6 +90,18 @@ class SecuritySettings:
         return self.permissions or self.tls == TLS_REQUIRE
 
 
+_FILES: Final = ("ca_file", "certificate_file", "key_file", "revoked_file", "token_key_file")
+
+
+def with_files_of(
+    sections: Mapping[str, Mapping[str, Any]], named: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Sections of a configuration in which certificates and keys are where others say: names of files hold for the machine that they were written for."""
+    security = {key: value for key, value in sections.get("security", {}).items() if key not in _FILES}
+    security |= {key: value for key, value in named.get("security", {}).items() if key in _FILES}
+    return {**sections, "security": security} if security else sections
+
+
 def parse_security(sections: Mapping[str, Mapping[str, Any]]) -> SecuritySettings:
     """The settings from the sections of a cluster file.
 

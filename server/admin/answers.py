@@ -21,22 +21,36 @@ TURN_BUDGET_US: Final = 500
 
 
 class TableAnswer:
-    """Sends one table: ``{"cluster": .., "node": .., "table": .., "columns": [..], "rows": [[..], ..], "more": false}``.
+    """Sends one table: ``{"cluster": .., "node": .., "config_version": .., "table": .., "columns": [..], "rows": [[..], ..], "more": false}``.
 
     An answer that breaks off is no JSON, so nobody takes a part of a table for all of it.
     """
 
     def __init__(
-        self, table: TableDeclaration, cluster: str, node: int, metrics: AdminMetrics, limit: int | None
+        self,
+        table: TableDeclaration,
+        cluster: str,
+        node: int,
+        metrics: AdminMetrics,
+        limit: int | None,
+        *,
+        config_version: int,
     ) -> None:
         """
         Args:
             cluster: whose node this is.
             node: who answers; the first cell of every row where each node has rows of its own.
             limit: rows at most; when there are more, ``more`` says so. None: all.
+            config_version: of the configuration that the node uses: who asks may know an earlier one.
         """
         self._table = table
-        self._head = {"cluster": cluster, "node": node, "table": table.name, "columns": [c.name for c in table.columns]}
+        self._head = {
+            "cluster": cluster,
+            "node": node,
+            "config_version": config_version,
+            "table": table.name,
+            "columns": [c.name for c in table.columns],
+        }
         self._prefix: tuple[int, ...] = (node,) if table.has_node_id else ()
         self._metrics = metrics
         self._limit = limit

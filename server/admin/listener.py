@@ -216,7 +216,10 @@ class AdminListener:
         if missing:
             raise LogDeviceError(Status.INVALID_PARAM, f"table {name} is read by {' and '.join(table.required)} only")
         rows = iter(()) if constraints.nothing else self._tables.rows(name, constraints)
-        sending = TableAnswer(table, self._host.config.name, self._host.node_id, self.metrics, limit)
+        config = self._host.config
+        sending = TableAnswer(
+            table, config.name, self._host.node_id, self.metrics, limit, config_version=config.version
+        )
         return await sending.send(request, rows)
 
     async def _description(self, request: web.BaseRequest) -> web.StreamResponse:

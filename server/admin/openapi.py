@@ -99,10 +99,11 @@ def _table(table: TableDeclaration) -> dict[str, Any]:
     row = {"type": "array", "prefixItems": list(cells.values()), "minItems": len(cells), "maxItems": len(cells)}
     schema = {
         "type": "object",
-        "required": ["cluster", "node", "table", "columns", "rows", "more"],
+        "required": ["cluster", "node", "config_version", "table", "columns", "rows", "more"],
         "properties": {
             "cluster": {"type": "string"},
             "node": {"type": "integer"},
+            "config_version": {"type": "integer"},
             "table": {"const": table.name},
             "columns": {"type": "array", "items": {"type": "string"}},
             "rows": {"type": "array", "items": row},

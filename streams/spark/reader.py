@@ -44,16 +44,13 @@ class StreamTableReader(DataSourceReader):
     @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
         """The plan, with the stream's log, its first record and its end fixed."""
-        from client.spark.connection import cluster_text
-        from client.sync import SyncClient
-        from logdevice_py.config.parse import load_cluster
+        from client.spark.connection import planning_client
+        from logdevice_py.config.render import render_cluster
         from streams.spark.planning import stream_plan
 
-        text = cluster_text(self._options.source.cluster)
-        with SyncClient(
-            load_cluster(text), name="spark planning", identity=self._options.source.access.identity()
-        ) as client:
+        with planning_client(self._options.source.cluster, self._options.source.access) as client:
             plan = client.run(lambda inner: stream_plan(inner, self._options))
+            text = render_cluster(client.config)
         return [StreamPartition(cut, text, plan.range) for cut in plan.cuts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

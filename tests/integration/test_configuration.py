@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from client.admin_access import AdminAccess
+from client.client import Client
 from client.node_tables import NodeAsker, as_dicts
+from ldquery.session import LDQuery
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
@@ -115,6 +117,7 @@ async def test_a_client_that_knows_the_file_alone_takes_what_nodes_use(
 
         await until(reached)
         await client.append(11, b"to a log that its file does not have")
+    await in_force(cluster, 2)
     async with cluster.client() as later:
         assert (await later.newest_config(10)).version == 2
         await later.append(12, b"x")
@@ -231,6 +234,58 @@ async def test_what_an_operator_does_with_ldctl(cluster: LocalCluster, capsys: p
     assert "/stored" not in Path(cluster.config_file).read_text()
     (first, *_) = await ldctl.sees(lambda rows: not any(row["troubles"] for row in rows))
     assert first["config_version"] == 5
+
+
+async def test_a_node_that_says_nothing_holds_up_nobody_who_wants_one_answer(
+    cluster: LocalCluster, operator: Operator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its process is stopped: whoever dials it is connected and gets no word."""
+    host, reached = layout.node_host(cluster.directory, NodeId(3)), []
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(writer)
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    servers = [await asyncio.start_server(say_nothing, host, port) for port in (layout.NODE_PORT, layout.ADMIN_PORT)]
+    more = f'\n[nodes.N3]\nhost = "{host}"\nport = {layout.NODE_PORT}\nadmin_port = {layout.ADMIN_PORT}\nroles = ["sequencer"]\n'
+    await operator.change(1, operator.path.read_text() + more)
+    await in_force(cluster, 2)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert "[nodes.N3]" in await Ldctl(cluster, capsys).types("config", "show")
+    assert loop.time() - began < 5, "nodes get ten seconds to answer"
+    assert reached
+    for server in servers:
+        server.close()
+
+
+async def test_ldquery_and_clients_without_a_file_take_what_nodes_use(
+    cluster: LocalCluster, operator: Operator
+) -> None:
+    text = operator.path.read_text()
+    more = '\n[nodes.N3]\nhost = "127.0.0.1"\nport = 1\nroles = ["sequencer"]\n'
+
+    def rows_of(config: ClusterConfig | str, statement: str) -> list[Any]:
+        access = {"token_file": cluster.directory / "cluster.token"} if isinstance(config, ClusterConfig) else {}
+        with LDQuery(config, **access) as ldquery:
+            return [row[0] for row in ldquery.query(statement).rows]
+
+    async with Client(load_cluster(text)) as client:
+        await client.append(1, b"first")
+        await operator.change(1, more_logs(text) + more)
+        await in_force(cluster, 2)
+
+        async def reached() -> bool:
+            return client.config.version == 2
+
+        await until(reached)
+    for given in (load_cluster(text), cluster.config_file):
+        ids = await asyncio.to_thread(rows_of, given, "SELECT node_id FROM nodes ORDER BY 1")
+        assert ids == [0, 1, 3]
+        logs = await asyncio.to_thread(rows_of, given, "SELECT log_id FROM logs ORDER BY 1")
+        assert logs == [1, 2, 11, 12]
 
 
 # A node that is told the epoch store

@@ -21,8 +21,8 @@ def body(**changes: Any) -> bytes:
 
 
 def test_columns_of_another_version_are_matched_by_name() -> None:
-    assert _parse(TABLE, 200, body()) == (("dev", 5), [[5, 0, 1, 7]])
-    assert _parse(TABLE, 200, body(columns=["later", *NAMES[:3]])) == (("dev", 5), [[0, 1, 7, None]])
+    assert _parse(TABLE, 200, body(config_version=3)) == (("dev", 5, 3), [[5, 0, 1, 7]])
+    assert _parse(TABLE, 200, body(columns=["later", *NAMES[:3]])) == (("dev", 5, 0), [[0, 1, 7, None]])
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def rows(count: int) -> Iterator[StoredLogsRow]:
 async def send(source: Any, limit: int | None = None, connection: Connection | None = None) -> AdminMetrics:
     metrics = AdminMetrics()
     request: Any = connection or Connection()
-    await TableAnswer(TABLE, "dev", 5, metrics, limit).send(request, source)
+    await TableAnswer(TABLE, "dev", 5, metrics, limit, config_version=7).send(request, source)
     return metrics
 
 
@@ -83,6 +83,7 @@ async def test_every_row_begins_with_the_node_and_stands_in_the_order_of_columns
     assert sent.content() == {
         "cluster": "dev",
         "node": 5,
+        "config_version": 7,
         "table": "stored_logs",
         "columns": ["node_id", "shard", "log_id", "highest_lsn"],
         "rows": [[5, 0, 1, 1 << 32], [5, 0, 2, 2 << 32]],
