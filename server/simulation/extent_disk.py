@@ -161,11 +161,7 @@ class ExtentDisk(MemoryDisk):
 
     def may_forget(self, log: int, lsn: int) -> bool:
         """As of `MemoryDisk`."""
-        store = self.store
-        if store is None:
-            return False
-        blocks = [row.block for _, row in store.rows_at(LogId(log), Lsn(lsn))]
-        return bool(blocks) and min(blocks) > store.synced
+        return self.store is not None and self.store.may_forget(log, lsn)
 
     def remove(self, log: int, lsn: int) -> None:
         """As of `MemoryDisk`; the directory does not hear of it."""
@@ -245,6 +241,8 @@ class SimExtentStore(ExtentLogStore):
         """
         self._shown = disk
         self._given: Sequence[WriteBatch] = ()
+        self._unsynced: dict[tuple[int, int], int] = {}
+        """Of what blocks wrote that no sync covers, (log, lsn) -> the last of them, ascending."""
         salts = random.Random(disk.files.steps)
         super().__init__(
             disk.files,
@@ -286,12 +284,27 @@ class SimExtentStore(ExtentLogStore):
         finally:
             self._given = ()
 
-    def _on_written(self, changes: Changes) -> None:
-        self._show(changes)
+    def _on_written(self, block: int, changes: Changes, images: Sequence[bytes]) -> None:
+        unsynced = self._unsynced
+        places = [each[:2] for each in changes.copies] + [each[:2] for each in changes.points]
+        for at in places:
+            unsynced.pop(at, None)
+            unsynced[at] = block
+        self._show(changes, images)
+
+    def may_forget(self, log: int, lsn: int) -> bool:
+        """As of `MemoryDisk`."""
+        unsynced, synced = self._unsynced, self.synced
+        while unsynced and unsynced[first := next(iter(unsynced))] <= synced:
+            del unsynced[first]
+        if (log, lsn) not in unsynced:
+            return False
+        blocks = [row.block for _, row in self.rows_at(LogId(log), Lsn(lsn))]
+        return bool(blocks) and min(blocks) > synced
 
     # ---- what a `MemoryDisk` would have
 
-    def _show(self, changes: Changes) -> None:
+    def _show(self, changes: Changes, images: Sequence[bytes]) -> None:
         disk = self._shown
         rows = disk.rows
         for batch in self._given:
@@ -299,14 +312,13 @@ class SimExtentStore(ExtentLogStore):
                 _delete(rows, *each)
         for log, first, last, _ in changes.deletes:
             _delete(rows, log, first, last)
-        changed: set[bytes] = set()
-        places = [each[:3] for each in changes.copies] + [each[:3] for each in changes.points]
-        for held, lsn, rank in places:
-            for key, row in self.rows_at(LogId(held), Lsn(lsn)):
-                if rank_of(key) == rank:
-                    shown = self._as_rows(held, key, row)
-                    rows.update(shown)
-                    changed.update(shown)
+        shown: dict[bytes, bytes] = {}
+        for (log, lsn, rank, _, _, header), image in zip(changes.copies, images, strict=True):
+            _put(shown, _key_at(log, lsn, rank), header, image)
+        for log, lsn, rank, _, length, header, extent, offset in changes.points:
+            image = self._extents.images.files[extent].read(offset, length)
+            _put(shown, _key_at(log, lsn, rank), header, image)
+        rows.update(shown)
         for name, value in changes.rows:
             if name.startswith(_CATALOG):
                 continue
@@ -315,12 +327,12 @@ class SimExtentStore(ExtentLogStore):
             else:
                 rows[name] = value
         if disk.flipped:
-            disk.flipped.difference_update(changed)
+            disk.flipped.difference_update(shown)
         if disk.unreadable:
-            disk.unreadable.difference_update(changed)
+            disk.unreadable.difference_update(shown)
 
     def _as_rows(self, log: int, key: int, row: CopyRow) -> dict[bytes, bytes]:
-        at = keys.data_key(log, lsn_of(key), bool(rank_of(key) >> 32), rank_of(key) & 0xFFFFFFFF)
+        at = _key_at(log, lsn_of(key), rank_of(key))
         if row.extent:
             image = self._extents.images.files[row.extent].read(row.offset, row.length)
             return {at: image} if row.header is None else {at: row.header, keys.body_key(at): image}
@@ -369,6 +381,17 @@ class SimExtentStore(ExtentLogStore):
                 if lsn_of(held) >= least:
                     found.update(self._as_rows(of, held, row))
         return found
+
+
+def _key_at(log: int, lsn: int, rank: int) -> bytes:
+    return keys.data_key(log, lsn, bool(rank >> 32), rank & 0xFFFFFFFF)
+
+
+def _put(shown: dict[bytes, bytes], key: bytes, header: bytes | None, image: bytes) -> None:
+    if header is None:
+        shown[key] = image
+    else:
+        shown[key], shown[keys.body_key(key)] = header, image
 
 
 def _delete(rows: SortedDict, log: int, first: int, last: int) -> None:

@@ -173,7 +173,12 @@ class LogStoreSettings:
         doc="A store in extents takes no more than about this out of extents of which much was trimmed, in a second, each copy counted as 1 KiB more than it is. "
         "0: never; their space then comes back with their partitions.",
     )
-    block_cache_bytes: int = setting(64 << 20, unit="bytes", lo=0, doc="Memory for blocks of files that were read.")
+    block_cache_bytes: int = setting(
+        64 << 20,
+        unit="bytes",
+        lo=0,
+        doc="Memory for blocks of files that were read; of a store in extents, for what was read of its tables.",
+    )
     blob_bytes_min: int = setting(
         4096,
         unit="bytes",

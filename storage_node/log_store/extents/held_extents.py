@@ -33,12 +33,13 @@ from storage_node.log_store.extents.chain import (
     extent_name,
     moved_name,
 )
+from storage_node.log_store.extents.deletes import Deletes
 from storage_node.log_store.extents.disk import DiskError, ReadMode, StoreDisk
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.reading import ExtentReader, Images
 from storage_node.log_store.extents.replay import ExtentSource, Replay, ReplayDamageError, ReplayedBlock, replay
-from storage_node.log_store.extents.rows import Deletes, IndexTable, KeyedRow, MemoryRows, key_of, rows_of
-from storage_node.log_store.extents.sorted_table import BadTableError, SortedTable
+from storage_node.log_store.extents.rows import IndexTable, IndexTables, KeyedRow, MemoryRows, key_of, rows_of
+from storage_node.log_store.extents.sorted_table import BadTableError, ReadCache, SortedTable
 from storage_node.log_store.view import ExtentFacts
 
 INDEX: Final = "index-"
@@ -128,10 +129,17 @@ class HeldExtents:
     """All of a store. Opening reads and changes nothing."""
 
     def __init__(
-        self, disk: StoreDisk, chain: Chain, images: Images, spans: Callable[[LogId, Lsn, Lsn], list[Span]], boot: str
+        self,
+        disk: StoreDisk,
+        chain: Chain,
+        images: Images,
+        spans: Callable[[LogId, Lsn, Lsn], list[Span]],
+        boot: str,
+        cache: ReadCache,
     ) -> None:
         """
         Args:
+            cache: of what is read from tables.
             spans: where the entries of a log in a range may be, by ascending LSN.
             boot: boot id of the operating system; empty: unknown.
 
@@ -142,7 +150,7 @@ class HeldExtents:
         """Something lay behind the last block that counts."""
         self.held: dict[int, HeldExtent] = {}
         """By number, ascending."""
-        self.indexes: dict[int, IndexTable] = {}
+        self.indexes = IndexTables()
         self.memory = MemoryRows()
         self.deletes = Deletes()
         self.images = images
@@ -157,6 +165,7 @@ class HeldExtents:
         self.suspects: list[int] = []
         """Extents whose index could not be read."""
         self._disk = disk
+        self._cache = cache
         self._boot = boot
         self._chain = chain
         self._unused: list[str] = []
@@ -165,7 +174,7 @@ class HeldExtents:
             for name in disk.names():
                 disk.drop_cache(name)
         self.mode = ReadMode()
-        self.long_lived = LongLived(disk, self.mode)
+        self.long_lived = LongLived(disk, self.mode, cache)
         self.reader = ExtentReader(
             self.memory, self.deletes, self.long_lived, self.indexes, images, spans, self.suspects.append, self.mode
         )
@@ -189,7 +198,7 @@ class HeldExtents:
         for extent, header in zip(extents, headers, strict=True):
             index = self._open_index(extent)
             if index is not None:
-                self.indexes[extent.number] = index
+                self.indexes.put(extent.number, index)
             source = ExtentSource(header, extent.file.read)
             if index is not None and index.last <= applied:
                 source.known = index.table.facts["first"], index.last
@@ -226,11 +235,20 @@ class HeldExtents:
         if name not in self._disk.names():
             return None
         try:
-            table = SortedTable(self._disk.open(name), self.mode)
+            index = self.open_index(extent.number)
         except (BadTableError, DiskError):
             hit("extents_index_damaged")
             return None
-        return IndexTable(table) if table.facts["salt"] == extent.salt else None
+        return index if index.table.facts["salt"] == extent.salt else None
+
+    def open_index(self, extent: int) -> IndexTable:
+        """The index of an extent, for the store's own thread. To open it, any thread will do.
+
+        Raises:
+            BadTableError: it is damaged.
+            DiskError: it cannot be read.
+        """
+        return IndexTable(SortedTable(self._disk.open(index_name(extent)), self.mode, self._cache))
 
     def _hold(self, extent: ChainExtent) -> None:
         index = self.indexes.get(extent.number)
@@ -314,7 +332,7 @@ class HeldExtents:
         extent = ChainExtent(known.number, file, known.salt, file.size(), known.block, known.block, known.end)
         index = self._open_index(extent)
         if index is not None:
-            self.indexes[extent.number] = index
+            self.indexes.put(extent.number, index)
         self._hold(extent)
         held = self.held[extent.number]
         held.moved = partition
@@ -331,7 +349,7 @@ class HeldExtents:
         """A block says that copies of a partition were taken out of extents to a file, which is durable."""
         self.held[known.number] = held
         self.held = dict(sorted(self.held.items()))
-        self.indexes[known.number] = index
+        self.indexes.put(known.number, index)
         self.images.files[known.number] = held.extent.file
         for log, (_, greatest) in index.logs.items():
             span = self.memory.span(log)
@@ -342,9 +360,7 @@ class HeldExtents:
         """What an extent has of a partition does not count any more."""
         held.partitions.discard(partition)
         held.points = {each for each in held.points if each[0] != partition}
-        index = self.indexes.get(held.extent.number)
-        if index is not None:
-            index.partitions.discard(partition)
+        self.indexes.leave(held.extent.number, partition)
         if held.blocks:
             held.void.add(partition)
         held.deletes = [each for each in held.deletes if each[4] != partition]
@@ -440,6 +456,7 @@ class HeldExtents:
             for partition in dropped & self.moved.keys():
                 del self.moved[partition]
                 self.due[moved_key(partition)] = None
+            self.indexes.drop_partitions(dropped)
             self.trimmed -= dropped
             self.deletes.drop_partitions(dropped)
 
@@ -511,7 +528,7 @@ class HeldExtents:
             if not blocks or blocks[-1].head.number < extent.last:
                 continue
             hit("extents_index_made_anew")
-            del self.indexes[number]
+            self.indexes.remove(number)
             held.indexed, held.blocks, held.deletes = False, [], []
             for block in blocks:
                 if block.head.number <= extent.last:

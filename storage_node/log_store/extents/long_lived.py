@@ -13,9 +13,10 @@ from typing import Final
 from logdevice_py.core.entry import lacks_body, whole_size
 from logdevice_py.core.ids import LogId
 from storage_node.log_store import keys
+from storage_node.log_store.extents.deletes import DeletedRanges
 from storage_node.log_store.extents.disk import ReadMode, StoreDisk
-from storage_node.log_store.extents.rows import CopyRow, Delete, MemoryRows, is_hidden, key_of, lsn_of, rank_of
-from storage_node.log_store.extents.sorted_table import SortedTable, write_table
+from storage_node.log_store.extents.rows import CopyRow, MemoryRows, key_of, lsn_of, rank_of
+from storage_node.log_store.extents.sorted_table import ReadCache, SortedTable, write_table
 
 TABLE: Final = "table"
 _DATA: Final = 0x64
@@ -31,16 +32,17 @@ class TableCheckpoint:
     through: int
     changed: dict[bytes, bytes | None]
     copies: list[tuple[int, int, CopyRow]]
-    deletes: dict[int, list[Delete]]
+    deletes: dict[int, DeletedRanges]
 
 
 class LongLived:
     """Calls of the thread that writes, but for `write`."""
 
-    def __init__(self, disk: StoreDisk, mode: ReadMode) -> None:
+    def __init__(self, disk: StoreDisk, mode: ReadMode, cache: ReadCache) -> None:
         """
         Args:
             mode: of reads of the store's own thread.
+            cache: of what they read.
 
         Raises:
             BadTableError: the table is damaged.
@@ -48,6 +50,7 @@ class LongLived:
         """
         self._disk = disk
         self._mode = mode
+        self._cache = cache
         self._table: SortedTable | None = None
         self.applied = 0
         """The table holds what blocks up to this one changed."""
@@ -57,7 +60,7 @@ class LongLived:
             self._open()
 
     def _open(self) -> None:
-        self._table = SortedTable(self._disk.open(TABLE), self._mode)
+        self._table = SortedTable(self._disk.open(TABLE), self._mode, self._cache)
         self.applied = self._table.facts["applied"]
 
     @property
@@ -123,7 +126,7 @@ class LongLived:
 
     # ---- checkpoints
 
-    def begin_checkpoint(self, through: int, copies: MemoryRows, deletes: dict[int, list[Delete]]) -> TableCheckpoint:
+    def begin_checkpoint(self, through: int, copies: MemoryRows, deletes: dict[int, DeletedRanges]) -> TableCheckpoint:
         """What the next table will hold, all of it written by blocks up to `through`.
 
         Args:
@@ -192,7 +195,7 @@ def _data_key(log: int, key: int) -> bytes:
 def _merged(
     table: SortedTable | None,
     changed: Mapping[bytes, bytes | CopyRow | None],
-    deletes: dict[int, list[Delete]] | None = None,
+    deletes: Mapping[int, DeletedRanges] | None = None,
     applied: int = 0,
 ) -> Iterator[tuple[bytes, bytes | CopyRow]]:
     """The rows of a table with changes, ascending."""
@@ -209,7 +212,8 @@ def _merged(
                 continue
             if deletes and held[0] in (_DATA, _BODY):
                 lsn, rank = keys.split_data_key(held)
-                if is_hidden(deletes.get(int.from_bytes(held[1:9], "big"), []), key_of(lsn, rank), applied):
+                ranges = deletes.get(int.from_bytes(held[1:9], "big"))
+                if ranges is not None and ranges.hide(key_of(lsn, rank), applied):
                     continue
             yield held, value
     while key is not None:

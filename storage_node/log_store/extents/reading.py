@@ -16,15 +16,16 @@ from logdevice_py.core.status import Status
 from storage_node.log_store import keys
 from storage_node.log_store.counting import bytes_of_sizes
 from storage_node.log_store.directory import Span
+from storage_node.log_store.extents.deletes import Deletes
 from storage_node.log_store.extents.disk import ColdReadError, DiskError, File, ReadMode, read_file
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.rows import (
     CopyRow,
-    Deletes,
     IndexTable,
+    IndexTables,
     MemoryRows,
     bounds_of,
-    is_hidden,
+    key_of,
     lsn_of,
     rank_of,
 )
@@ -162,7 +163,7 @@ class ExtentReader:
         memory: MemoryRows,
         deletes: Deletes,
         long_lived: LongLived,
-        indexes: dict[int, IndexTable],
+        indexes: IndexTables,
         images: Images,
         spans: Callable[[LogId, Lsn, Lsn], list[Span]],
         suspect: Callable[[int], None],
@@ -191,13 +192,14 @@ class ExtentReader:
     ) -> Iterator[tuple[int, CopyRow]]:
         """The row of each copy in a range of one partition, ascending or descending; BadTableError or DiskError where they cannot be told."""
         low, high = bounds_of(first, last)
-        deletes = [each for each in self._deletes.of(log) if each[3] == partition]
+        deletes = self._deletes.of(log, partition)
+        deleted = len(deletes)
         before = -1
         for key, row in self._merge(self._sources(partition, log, first, last, low, high, backwards), backwards):
             if key == before or row.partition != partition:
                 continue
             before = key
-            if not deletes or not is_hidden(deletes, key, row.block):
+            if not deleted or not deletes.hide(key, row.block):
                 yield key, row
 
     def _sources(
@@ -214,9 +216,7 @@ class ExtentReader:
             copies = self._long_lived.copies_backwards if backwards else self._long_lived.copies
             found.append((high if backwards else low, partial(copies, log, low, high)))
             return found
-        for extent, index in self._indexes.items():
-            if partition not in index.partitions:
-                continue
+        for extent, index in self._indexes.of(partition):
             held = index.logs.get(log)
             if held is not None and held[0] <= last and held[1] >= first:
                 begin = bounds_of(held[0], held[1])
@@ -277,14 +277,11 @@ class ExtentReader:
         """The image of a copy of which the header is known."""
         with suppress(BadTableError, DiskError):
             row = self.row_at(log, lsn, rank)
-            if row is None:
-                return None
-            if row.extent:
-                return self._images.fetch(row, self._mode)
-            for key, _ in self._long_lived.copies(log, *bounds_of(lsn, lsn)):
-                if rank_of(key) == rank:
-                    return self._long_lived.body(log, key)
+            return None if row is None else self._body_at(log, key_of(lsn, rank), row)
         return None
+
+    def _body_at(self, log: LogId, key: int, row: CopyRow) -> bytes | None:
+        return self._images.fetch(row, self._mode) if row.extent else self._long_lived.body(log, key)
 
     def resolve(self, log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]]) -> bytes | Missing:
         """The image that counts among copies (rank, header or image) of one LSN."""
@@ -295,12 +292,13 @@ class ExtentReader:
     def read(self, request: ReadShard, is_late: Callable[[], bool] | None = None) -> ReadResult:
         """Execute a `ReadShard`."""
         log = request.log
-        collector = PrecedenceCollector(request, partial(self.body_of, log), is_late)
+        found: dict[int, CopyRow] = {}
+        collector = PrecedenceCollector(request, partial(self._body_of_found, log, found), is_late)
         budget = min(request.bytes_max, _FETCH_BYTES)
         most = min(request.entries_max + 1, _FETCH_ROWS)
         try:
             for partition, first, last in self._spans(log, request.first, request.last):
-                if not self._read_span(collector, (partition, first, last), log, budget, most):
+                if not self._read_span(collector, found, (partition, first, last), log, budget, most):
                     return collector.result
             collector.finish()
         except ColdReadError:
@@ -310,8 +308,30 @@ class ExtentReader:
             collector.end_before_open()
         return collector.result
 
-    def _read_span(self, collector: PrecedenceCollector, span: Span, log: LogId, budget: int, most: int) -> bool:
-        """False: the answer is full. Images are fetched for up to `most` rows, or `budget` bytes, at a time."""
+    def _body_of_found(self, log: LogId, found: dict[int, CopyRow], lsn: Lsn, rank: int) -> bytes | None:
+        """`body_of`, of a copy whose row was read a moment ago."""
+        key = key_of(lsn, rank)
+        row = found.get(key)
+        if row is None:
+            return self.body_of(log, lsn, rank)
+        with suppress(BadTableError, DiskError):
+            return self._body_at(log, key, row)
+        return None
+
+    def _read_span(
+        self,
+        collector: PrecedenceCollector,
+        found: dict[int, CopyRow],
+        span: Span,
+        log: LogId,
+        budget: int,
+        most: int,
+    ) -> bool:
+        """False: the answer is full. Images are fetched for up to `most` rows, or `budget` bytes, at a time.
+
+        Args:
+            found: gets the rows whose body is read apart, by key.
+        """
         partition, first, last = span
         rows = self.rows(partition, log, first, last)
         position = first
@@ -326,6 +346,7 @@ class ExtentReader:
                         break
             except (BadTableError, DiskError):
                 broken = True
+            found.update([each for each in piece if each[1].header is not None])
             images = iter(self._images.fetch_many([row for _, row in piece if row.header is None], self._mode))
             for key, row in piece:
                 lsn = lsn_of(key)

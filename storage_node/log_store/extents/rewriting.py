@@ -28,6 +28,7 @@ from logdevice_py.core.units import SECOND
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.extents.block_format import DATA_START, Changes, encode_block, seed_of
 from storage_node.log_store.extents.chain import NEW, Chain, ChainExtent, moved_name
+from storage_node.log_store.extents.deletes import DeletedRanges
 from storage_node.log_store.extents.disk import DiskError, File, StoreDisk
 from storage_node.log_store.extents.held_extents import (
     HeldExtent,
@@ -39,11 +40,9 @@ from storage_node.log_store.extents.held_extents import (
 )
 from storage_node.log_store.extents.rows import (
     CopyRow,
-    Delete,
     IndexBuilder,
     IndexTable,
     KeyedRow,
-    is_hidden,
     lsn_of,
     rank_of,
 )
@@ -81,7 +80,7 @@ class RewriteStep:
     sources: list[HeldExtent]
     logs: set[int]
     """That have something in the partition."""
-    deletes: dict[int, list[Delete]]
+    deletes: dict[int, DeletedRanges]
     keeps_deletes: bool
     """Older copies of the partition lie elsewhere."""
     after: int
@@ -190,8 +189,8 @@ class ExtentRewriter:
         self._looked[number] = self._round, self._directory.dead[number]
         self._looked = {each: told for each, told in self._looked.items() if each in self._partitions}
         self._extents.trimmed.discard(number)
-        logs, deletes = {*self._directory.of(number)}, self._extents.deletes.snapshot()
-        indexes = [index for index in self._extents.indexes.values() if number in index.partitions]
+        logs, deletes = {*self._directory.of(number)}, self._extents.deletes.of_partition(number)
+        indexes = [index for _, index in self._extents.indexes.of(number)]
 
         def work() -> Callable[[], None]:
             total = dead = 0
@@ -205,8 +204,8 @@ class ExtentRewriter:
                         continue
                     width = each.greatest - each.least + 1
                     gone = 0
-                    for first, last, block, partition in deletes.get(each.log, ()):
-                        if partition == number and block > index.last:
+                    for first, last, block in deletes.get(each.log, ()):
+                        if block > index.last:
                             gone += max(0, min(last, each.greatest) - max(first, each.least) + 1)
                     dead += each.size * min(gone, width) // width
             return partial(self._looked_at, number, total, dead)
@@ -253,7 +252,7 @@ class ExtentRewriter:
             sources[-1].extent.last,
             sources,
             {*self._directory.of(partition)},
-            self._extents.deletes.snapshot(),
+            self._extents.deletes.of_partition(partition),
             keeps_deletes,
             done,
         )
@@ -291,11 +290,11 @@ class ExtentRewriter:
         if step.keeps_deletes:
             step.carried = sorted(
                 (
-                    (log, first, last, block, partition)
+                    (log, first, last, block, step.partition)
                     for log, deletes in step.deletes.items()
                     if log in step.logs
-                    for first, last, block, partition in deletes
-                    if partition == step.partition and step.after < block <= step.through
+                    for first, last, block in deletes
+                    if step.after < block <= step.through
                 ),
                 key=itemgetter(3),
             )
@@ -308,7 +307,7 @@ class ExtentRewriter:
     def _rows(step: RewriteStep, tables: list[tuple[int, IndexTable]]) -> Iterator[KeyedRow]:
         """The copies that count, by log and key."""
         before = (-1, -1)
-        deletes: list[Delete] = []
+        deletes: DeletedRanges | None = None
         sources = [
             ((log, key, -row.block, number, row) for log, key, row in table.all_rows()) for number, table in tables
         ]
@@ -317,9 +316,9 @@ class ExtentRewriter:
                 if row.partition != step.partition or (log, key) == before or log not in step.logs:
                     continue
                 if log != before[0]:
-                    deletes = [each for each in step.deletes.get(log, ()) if each[3] == step.partition]
+                    deletes = step.deletes.get(log)
                 before = log, key
-                if not deletes or not is_hidden(deletes, key, row.block):
+                if deletes is None or not deletes.hide(key, row.block):
                     yield log, key, row
         except DiskError:
             raise _NotReadError from None
@@ -374,7 +373,7 @@ class ExtentRewriter:
         self._disk.rename(NEW + name, name)
         step.file.name = name
         write_table(self._disk, index_name(step.number), facts, step.builder.pieces)
-        return IndexTable(SortedTable(self._disk.open(index_name(step.number)), self._extents.mode))
+        return self._extents.open_index(step.number)
 
     def _piece_done(self, cost: int) -> None:
         self._budget -= cost

@@ -21,6 +21,8 @@ from storage_node.log_store.extents.sorted_table import SortedTable
 RANK_BITS: Final = 33
 _KEY: Final = struct.Struct(">QQBI")
 PIECE_ROWS: Final = 64
+_PIECE_ROW_BYTES: Final = 250
+"""About what a row of a piece takes in memory."""
 
 
 _ROW_OF: Final = tuple.__new__
@@ -207,58 +209,6 @@ class MemoryRows:
         return list(self._logs)
 
 
-Delete = tuple[int, int, int, int]
-"""(first lsn, last lsn, block, partition)"""
-
-
-class Deletes:
-    """What was deleted, by log."""
-
-    def __init__(self) -> None:
-        self._logs: dict[int, list[Delete]] = {}
-
-    def add(self, log: int, first: int, last: int, block: int, partition: int) -> None:
-        """Hide the rows of a range that earlier blocks wrote."""
-        before = self._logs.get(log, [])
-        kept = [each for each in before if each[0] < first or each[1] > last or each[3] != partition or each[2] > block]
-        kept.append((first, last, block, partition))
-        self._logs[log] = kept
-
-    def of(self, log: int) -> list[Delete]:
-        """Those of a log."""
-        return self._logs.get(log, [])
-
-    def logs(self) -> list[int]:
-        """Those of which something was deleted."""
-        return list(self._logs)
-
-    def snapshot(self) -> dict[int, list[Delete]]:
-        """What was deleted so far, by log, for another thread: lists are replaced, never changed."""
-        return dict(self._logs)
-
-    def drop_partitions(self, dropped: set[int]) -> None:
-        """All that these partitions hold is gone."""
-        for log in list(self._logs):
-            self._keep(log, [each for each in self._logs[log] if each[3] not in dropped])
-
-    def drop_through(self, partition: int, block: int) -> None:
-        """A table holds what these deletes left."""
-        for log in list(self._logs):
-            self._keep(log, [each for each in self._logs[log] if each[3] != partition or each[2] > block])
-
-    def _keep(self, log: int, kept: list[Delete]) -> None:
-        if kept:
-            self._logs[log] = kept
-        else:
-            del self._logs[log]
-
-
-def is_hidden(deletes: list[Delete], key: int, block: int) -> bool:
-    """Whether a row of a block is deleted."""
-    lsn = key >> RANK_BITS
-    return any(first <= lsn <= last and block < later for first, last, later, _ in deletes)
-
-
 class LogSize(NamedTuple):
     """What the rows of an index say of one log in one partition."""
 
@@ -289,23 +239,33 @@ class IndexTable:
 
     def rows(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
         """(key, row) in [low, high), ascending; BadTableError or DiskError where it cannot be read."""
-        for _, piece in self.table.rows(self._begin(log, low), _packed(log, high)):
-            for each in msgpack.unpackb(piece, use_list=False):
-                key = each[0] << RANK_BITS | each[1]
-                if key >= high:
-                    return
-                if key >= low:
-                    yield key, _ROW_OF(CopyRow, each[2:])
+        for first, piece in self.table.rows(self._begin(log, low), _packed(log, high)):
+            keys, rows = self._piece(first, piece)
+            end = bisect_left(keys, high)
+            for at in range(bisect_left(keys, low), end):
+                yield keys[at], _ROW_OF(CopyRow, rows[at])
+            if end < len(keys):
+                return
 
     def rows_backwards(self, log: int, low: int, high: int) -> Iterator[tuple[int, CopyRow]]:
         """The same, descending."""
-        for _, piece in self.table.rows_backwards(self._begin(log, low), _packed(log, high)):
-            for each in reversed(msgpack.unpackb(piece, use_list=False)):
-                key = each[0] << RANK_BITS | each[1]
-                if key < low:
-                    return
-                if key < high:
-                    yield key, _ROW_OF(CopyRow, each[2:])
+        for first, piece in self.table.rows_backwards(self._begin(log, low), _packed(log, high)):
+            keys, rows = self._piece(first, piece)
+            begin = bisect_left(keys, low)
+            for at in range(bisect_left(keys, high) - 1, begin - 1, -1):
+                yield keys[at], _ROW_OF(CopyRow, rows[at])
+            if begin:
+                return
+
+    def _piece(self, first: bytes, piece: bytes) -> tuple[list[int], list[_Row]]:
+        """Keys and rows of a piece."""
+        cache, at = self.table.cache, (self.table.number, first)
+        found: tuple[list[int], list[_Row]] | None = cache.get(at)
+        if found is None:
+            unpacked = msgpack.unpackb(piece, use_list=False)
+            found = [each[0] << RANK_BITS | each[1] for each in unpacked], [each[2:] for each in unpacked]
+            cache.put(at, found, _PIECE_ROW_BYTES * len(unpacked))
+        return found
 
     def _begin(self, log: int, low: int) -> bytes:
         """The key of the piece in which a row may lie."""
@@ -325,6 +285,66 @@ class IndexTable:
             log = int.from_bytes(first[:8], "big")
             for each in msgpack.unpackb(piece, use_list=False):
                 yield log, each[0] << RANK_BITS | each[1], _ROW_OF(CopyRow, each[2:])
+
+
+class IndexTables:
+    """The indexes of all extents that have one, by the extent's number and by partition."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, IndexTable] = {}
+        self._of: dict[int, dict[int, IndexTable]] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._tables)
+
+    def __getitem__(self, extent: int) -> IndexTable:
+        return self._tables[extent]
+
+    def get(self, extent: int) -> IndexTable | None:
+        """The index of an extent; None where it has none."""
+        return self._tables.get(extent)
+
+    def values(self) -> Iterable[IndexTable]:
+        """All of them."""
+        return self._tables.values()
+
+    def of(self, partition: int) -> list[tuple[int, IndexTable]]:
+        """(extent, index) of those that have something of a partition."""
+        found = self._of.get(partition)
+        return [] if found is None else [*found.items()]
+
+    def put(self, extent: int, index: IndexTable) -> None:
+        """Take an index in place of one of that extent."""
+        self.remove(extent)
+        self._tables[extent] = index
+        for partition in index.partitions:
+            self._of.setdefault(partition, {})[extent] = index
+
+    def leave(self, extent: int, partition: int) -> None:
+        """What an extent has of a partition does not count any more."""
+        index = self._tables.get(extent)
+        if index is not None and partition in index.partitions:
+            index.partitions.remove(partition)
+            self._forget(extent, partition)
+
+    def drop_partitions(self, dropped: set[int]) -> None:
+        """Nothing of these partitions counts any more."""
+        for partition in dropped:
+            for extent, _ in self.of(partition):
+                self.leave(extent, partition)
+
+    def remove(self, extent: int) -> None:
+        """An extent has none any more."""
+        index = self._tables.pop(extent, None)
+        if index is not None:
+            for partition in index.partitions:
+                self._forget(extent, partition)
+
+    def _forget(self, extent: int, partition: int) -> None:
+        held = self._of[partition]
+        del held[extent]
+        if not held:
+            del self._of[partition]
 
 
 def _packed(log: int, key: int) -> bytes:

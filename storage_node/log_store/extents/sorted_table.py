@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any, Final
 
 import msgpack
@@ -27,7 +28,9 @@ _MAGIC: Final = b"LDTABLE1"
 _TAIL: Final = struct.Struct(">QII")
 _CRC: Final = struct.Struct(">I")
 _TAIL_SIZE: Final = _TAIL.size + _CRC.size + len(_MAGIC)
-_CHUNKS_KEPT: Final = 16
+_OWN_CACHE_BYTES: Final = 256 << 10
+_ROW_BYTES: Final = 100
+"""About what a key and a value in memory take besides their bytes."""
 _WRITE_BYTES: Final = 256 << 10
 NEW: Final = "new-"
 """Begin of the name of a table that is being written."""
@@ -94,15 +97,52 @@ class _Writer:
         self._waiting, self._flushed = [], self.at
 
 
+class ReadCache:
+    """What was read from tables last, in memory, of all tables of a store together. Of one thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._held: dict[tuple[int, Any], tuple[Any, int]] = {}
+        """By (table, what of it), what was asked for last at the end: (what was read, bytes)."""
+        self._tables = count(1)
+
+    def new_table(self) -> int:
+        """A number for a table. In any thread."""
+        return next(self._tables)
+
+    def get(self, key: tuple[int, Any]) -> Any:
+        """What was put under a key; None: it is not there any more."""
+        found = self._held.pop(key, None)
+        if found is None:
+            return None
+        self._held[key] = found
+        return found[0]
+
+    def put(self, key: tuple[int, Any], value: Any, size: int) -> None:
+        """Keep something; what was not asked for for longest goes."""
+        held = self._held
+        held[key] = value, size
+        self._bytes += size
+        while self._bytes > self._bytes_max and len(held) > 1:
+            self._bytes -= held.pop(next(iter(held)))[1]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._held.clear()
+        self._bytes = 0
+
+
 class SortedTable:
     """A table that is read. Chunks that were read last are kept in memory."""
 
-    __slots__ = ("_chunks", "_file", "_first_keys", "_mode", "_places", "facts", "size")
+    __slots__ = ("_file", "_first_keys", "_mode", "_places", "cache", "facts", "number", "size")
 
-    def __init__(self, file: File, mode: ReadMode | None = None) -> None:
+    def __init__(self, file: File, mode: ReadMode | None = None, cache: ReadCache | None = None) -> None:
         """
         Args:
             mode: whether rows may wait for the disk; None: they may.
+            cache: of the store, for a table that its own thread reads; None: a small one of its own.
 
         Raises:
             BadTableError: it is not whole.
@@ -123,12 +163,13 @@ class SortedTable:
         self.facts, index = msgpack.unpackb(packed, strict_map_key=False)
         self._first_keys: list[bytes] = [row[0] for row in index]
         self._places: list[tuple[int, int, int]] = [(row[1], row[2], row[3]) for row in index]
-        self._chunks: dict[int, tuple[list[bytes], list[bytes]]] = {}
+        self.cache = cache or ReadCache(_OWN_CACHE_BYTES)
+        self.number = self.cache.new_table()
+        """Under which the cache has what was read from here."""
 
     def _chunk(self, at: int) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of a chunk. BadTableError, DiskError."""
-        chunks = self._chunks
-        found = chunks.get(at)
+        found: tuple[list[bytes], list[bytes]] | None = self.cache.get((self.number, at))
         if found is None:
             offset, length, crc = self._places[at]
             packed = read_file(self._file, offset, length, self._mode)
@@ -136,9 +177,7 @@ class SortedTable:
                 raise BadTableError(f"{self._file.name} does not match its checksum at byte {offset}")
             flat = msgpack.unpackb(packed)
             found = flat[::2], flat[1::2]
-            while len(chunks) >= _CHUNKS_KEPT:
-                chunks.pop(next(iter(chunks)), None)
-            chunks[at] = found
+            self.cache.put((self.number, at), found, length + _ROW_BYTES * len(found[0]))
         return found
 
     def get(self, key: bytes) -> bytes | None:

@@ -28,7 +28,7 @@ from storage_node.log_store.extents.group import BlockGroup
 from storage_node.log_store.extents.held_extents import FAILED, HeldExtents
 from storage_node.log_store.extents.reading import Images
 from storage_node.log_store.extents.replay import ReplayDamageError
-from storage_node.log_store.extents.sorted_table import BadTableError
+from storage_node.log_store.extents.sorted_table import BadTableError, ReadCache
 from storage_node.log_store.extents.upkeep import Chore, ExtentUpkeep
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
@@ -95,7 +95,14 @@ class ExtentLogStore:
         self._durable: Timestamp | None = None
         self._chain = Chain(disk, settings.extent_bytes, settings.extent_rows_max, new_salt)
         with self._reading():
-            self._extents = HeldExtents(disk, self._chain, images or Images(), self._directory.overlapping, boot)
+            self._extents = HeldExtents(
+                disk,
+                self._chain,
+                images or Images(),
+                self._directory.overlapping,
+                boot,
+                ReadCache(settings.block_cache_bytes),
+            )
         self._long_lived, self._reader = self._extents.long_lived, self._extents.reader
         self._upkeep = ExtentUpkeep(
             disk,
@@ -364,10 +371,10 @@ class ExtentLogStore:
             for number in unused:
                 directory.forget(number)
             self._extents.forget_partitions(set(unused))
-        self._on_written(changes)
+        self._on_written(written.number, changes, images)
         return Status.OK
 
-    def _on_written(self, changes: Changes) -> None:
+    def _on_written(self, block: int, changes: Changes, images: Sequence[bytes]) -> None:
         """A block was written: for who looks on."""
 
     def _bytes_at(self, partition: int, log: LogId, lsn: Lsn) -> int:

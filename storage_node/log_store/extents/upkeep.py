@@ -209,19 +209,20 @@ class ExtentUpkeep:
                 end=end,
             )
             write_table(self._disk, index_name(number), facts, packed)
-            table = SortedTable(self._disk.open(index_name(number)), self._extents.mode)
-            return partial(self._indexed, number, held, IndexTable(table))
+            return partial(self._indexed, number, held, self._extents.open_index(number))
 
         return work
 
     def _indexed(self, number: int, held: HeldExtent, index: IndexTable) -> None:
-        self._extents.indexes[number] = index
+        self._extents.indexes.put(number, index)
         if self._is_next_index(number):
             for log in index.logs:
                 self._extents.memory.forget_through(log, index.last)
         held.blocks, held.deletes, held.indexed = [], [], True
         held.void.clear()
-        index.partitions -= {each for each in index.partitions if self._extents.is_void(held, each)}
+        for partition in list(index.partitions):
+            if self._extents.is_void(held, partition):
+                self._extents.indexes.leave(number, partition)
         hit("extents_indexed")
         if held.moved:
             return
@@ -257,7 +258,7 @@ class ExtentUpkeep:
         if self._commit() is not Status.OK:
             return
         self._extents.since_checkpoint = 0
-        deletes = {log: list(self._extents.deletes.of(LogId(log))) for log in self._extents.deletes.logs()}
+        deletes = self._extents.deletes.of_partition(keys.UNPARTITIONED)
         self._checkpoint = self._extents.long_lived.begin_checkpoint(self._chain.last, self._extents.memory, deletes)
 
     def _checkpointed(self, checkpoint: TableCheckpoint) -> None:
@@ -318,7 +319,7 @@ class ExtentUpkeep:
 
     def _retired(self, number: int) -> None:
         del self._extents.held[number]
-        self._extents.indexes.pop(number, None)
+        self._extents.indexes.remove(number)
         self._extents.images.files.pop(number, None)
         hit("extents_retired")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.status import LogDeviceError
-from storage_node.log_store.extents import reading, replay, sorted_table
+from storage_node.log_store.extents import replay, sorted_table
 from storage_node.log_store.extents.chain import Chain, SyncTicket
+from storage_node.log_store.extents.deletes import DeletedRanges
 from storage_node.log_store.extents.held_extents import HeldExtents
-from storage_node.log_store.extents.rows import Delete
 from storage_node.log_store.extents.simulated_disk import PowerCutError, SimulatedDisk, SimulatedFile
 from storage_node.log_store.extents.upkeep import ExtentUpkeep
 from tests.unit.storage_node.log_store.crashing import Scenario, crash_and_check
@@ -112,10 +112,10 @@ def names_that_are_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_that_hide_what_came_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hides(deletes: list[Delete], key: int, block: int) -> bool:
-        return any(first <= key >> 33 <= last + 1 for first, last, _, _ in deletes)
+    def hide(self: DeletedRanges, key: int, block: int) -> bool:
+        return any(first <= key >> 33 <= last + 1 for first, last, _ in self)
 
-    monkeypatch.setattr(reading, "is_hidden", hides)
+    monkeypatch.setattr(DeletedRanges, "hide", hide)
 
 
 def deletes_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,7 @@ def extents_that_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, held, partition)
         if index is not None:
             index.partitions = before
+            self.indexes._of.setdefault(partition, {})[held.extent.number] = index
 
     monkeypatch.setattr(HeldExtents, "let_go", let_go)
 

@@ -16,8 +16,10 @@ from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store.extents import store as store_module
 from storage_node.log_store.extents.block_format import DATA_START, HEAD_SIZE
 from storage_node.log_store.extents.control_check import ControlCheck
+from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.real_disk import RealDisk, RealFile
 from storage_node.log_store.extents.simulated_disk import SimulatedDisk
+from storage_node.log_store.extents.sorted_table import ReadCache
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, LogMetadataKind, Purpose, WriteBatch
@@ -224,13 +226,11 @@ class TestDamage:
     def test_an_index_that_rots_is_made_anew_from_the_blocks(self, it: Held) -> None:
         name = self.close_some(it)
         before = read_all(it.store).entries
-        for index in it.store._extents.indexes.values():
-            index.table._chunks.clear()
+        it.store._extents._cache.clear()
         it.disk.flip(name, 20)
         assert read_all(it.store).entries == before
         do_chores(it.store)
-        for index in it.store._extents.indexes.values():
-            index.table._chunks.clear()
+        it.store._extents._cache.clear()
         assert read_all(it.store).entries == before
 
     @pytest.mark.parametrize("how", ["gone", "rotten"])
@@ -500,3 +500,58 @@ class TestRealFiles:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         disk.close()
+
+
+class TestReadCache:
+    def test_all_tables_together_keep_no_more_than_the_setting_says(self, it: Held) -> None:
+        it.open(settings=replace(SETTINGS, block_cache_bytes=30_000))
+        it.write(60, body=b"short")
+        for _ in range(8):
+            it.write(30, body=BODY)
+            assert it.store.sync() is Status.OK
+            do_chores(it.store)
+            it.lsns()
+        cache = it.store._extents._cache
+        assert len([*it.store._extents.indexes]) > 8
+        assert 0 < cache._bytes <= 30_000
+        assert cache._bytes == sum(size for _, size in cache._held.values())
+
+    def test_what_was_asked_for_last_stays(self) -> None:
+        cache = ReadCache(100)
+        table = cache.new_table()
+        cache.put((table, 1), "one", 50)
+        cache.put((table, 2), "two", 50)
+        assert cache.get((table, 1)) == "one"
+        cache.put((table, 3), "three", 50)
+        assert [cache.get((table, at)) for at in (1, 2, 3)] == ["one", None, "three"]
+
+
+class TestIndexesOfAPartition:
+    def test_a_read_looks_at_the_extents_of_its_partition_alone(self, it: Held) -> None:
+        it.open(settings=replace(SETTINGS, partition_bytes=1_000))
+        for _ in range(4):
+            it.write(12)
+            it.now += 101 * SECOND
+            it.store.maintain(Timestamp(it.now))
+            assert it.store.sync() is Status.OK
+            do_chores(it.store)
+        indexes = it.store._extents.indexes
+        partitions = sorted({each for index in indexes.values() for each in index.partitions})
+        assert len(partitions) > 2
+        for partition in partitions:
+            of = [number for number in indexes if partition in indexes[number].partitions]
+            assert [number for number, _ in indexes.of(partition)] == of
+            assert len(of) < len([*indexes])
+        it.trim(it.esn)
+        assert it.store.sync() is Status.OK
+        do_chores(it.store)
+        assert not any(indexes.of(partition) for partition in partitions[:-1])
+
+    def test_bodies_apart_are_found_without_another_look_for_their_row(
+        self, it: Held, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        it.open(settings=replace(SETTINGS, blob_bytes_min=4096))
+        it.write(10)
+        it.forget_recent()
+        monkeypatch.setattr(ExtentReader, "row_at", lambda *_: pytest.fail("the row was read a moment ago"))
+        assert len(it.lsns()) == 10
