@@ -1,7 +1,7 @@
 """What TLS costs, in one run, plain and encrypted in turns: 64 KiB frames between two processes, appends of 64 KiB, latency of appends, handshakes beside appends, and the
 memory of idle connections.
 
-``python -m benchmarks.tls frames throughput appends handshakes idle``; `--rounds`, `--seconds`, `--rate` and `--idle` say how much. Each figure is a median of rounds.
+``python -m benchmarks.tls frames throughput appends handshakes idle``; `--rounds`, `--seconds`, `--rate`, `--idle` and `--at-once` say how much. Each figure is a median of rounds.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ KINDS: Final = ("plain", "TLS")
 _KEPT: Final = 256
 """Frames that are sent in turns: more than a processor's cache holds, as those of applications are."""
 _UNDER_WAY: Final = 64
-_CONNECTING: Final = 50
-"""Idle connections that are made at a time."""
 
 
 # Frames
@@ -429,7 +427,7 @@ async def handshakes(options: argparse.Namespace, directory: Path) -> None:
     _print_latencies(found, "alone", "beside", 1.5)
 
 
-def _hold(file: Path, count: int, pipe: Connection) -> None:
+def _hold(file: Path, count: int, at_once: int, pipe: Connection) -> None:
     """A process that holds idle connections until it is told to stop; tells in how many seconds it made them."""
 
     config = load_cluster(file.read_text())
@@ -439,7 +437,7 @@ def _hold(file: Path, count: int, pipe: Connection) -> None:
         held: list[_Idle] = []
         began = time.perf_counter()
         while len(held) < count:
-            more = min(_CONNECTING, count - len(held))
+            more = min(at_once, count - len(held))
             held += await asyncio.gather(*(_connect(config, hello, context) for _ in range(more)))
         pipe.send(time.perf_counter() - began)
         await asyncio.to_thread(pipe.recv)
@@ -462,7 +460,7 @@ async def idle(options: argparse.Namespace, directory: Path) -> None:
             before = cluster.memory()
             ours, theirs = spawn.Pipe()
             file = layout.cluster_file(cluster.directory)
-            process = spawn.Process(target=_hold, args=(file, options.idle, theirs))
+            process = spawn.Process(target=_hold, args=(file, options.idle, options.at_once, theirs))
             process.start()
             took = await asyncio.to_thread(ours.recv)
             held = cluster.memory() - before
@@ -490,6 +488,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=10_000, help="64 KiB frames a round")
     parser.add_argument("--handshake-rate", type=float, default=50, help="a second")
     parser.add_argument("--idle", type=int, default=10_000, help="connections")
+    parser.add_argument("--at-once", type=int, default=50, help="idle connections that are made at a time")
     options = parser.parse_args()
     for name in options.parts or PARTS:
         with tempfile.TemporaryDirectory(prefix="tls-") as directory:

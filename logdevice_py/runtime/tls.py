@@ -228,6 +228,11 @@ class TlsChannel:
         self.heard = True
         self._incoming.write(data)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What came and was not looked at."""
+        return self._incoming.pending
+
     def shake_hands(self) -> bool:
         """Go on with the handshake. True: it is over, and the certificates hold.
 

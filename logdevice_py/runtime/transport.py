@@ -30,6 +30,7 @@ from logdevice_py.protocol.framing import (
 )
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
+from logdevice_py.runtime.handshakes import HandshakeQueue
 from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
 from logdevice_py.runtime.tls import HANDSHAKE_RECORD, TlsChannel, TlsContexts
 from logdevice_py.shell.introduction import (
@@ -57,6 +58,10 @@ _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
 _CIPHERTEXT_SIZE: Final = 1 << 17
 """Likewise of TLS connections. What is not handled at once is kept by each until its turn."""
+_HANDSHAKE_SIZE: Final = 1 << 17
+"""Bytes of a handshake that wait for their turn at most: certificates take some KiB."""
+_HANDSHAKES_US: Final = 500
+"""After so long no further handshake goes on in a turn of the loop."""
 _SHORT_READ: Final = 2 << 10
 """Frames of so many bytes together are handled before it is worth to look at the time; those of clients are accounted for all the same."""
 _LOOKS: Final = 4
@@ -104,11 +109,13 @@ class _Connection(asyncio.BufferedProtocol):
     """One TCP connection, dialled or accepted."""
 
     __slots__ = (
+        "_answered",
         "_ciphertext",
         "_deaf",
         "_first",
         "_looks",
         "_owner",
+        "_patience_us",
         "_reader",
         "_reading",
         "_seen",
@@ -154,6 +161,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._looks = 0
         """How many looks in a row have found the same frame, hardly longer."""
         self._timer: asyncio.TimerHandle | None = None
+        """Runs while this process waits for the peer to introduce itself."""
+        self._patience_us = owner.settings.hello_timeout_us
+        """How much longer it may wait, as of when the timer was set."""
+        self._answered = False
+        """What the peer sent of a handshake had an answer."""
         self._deaf = False
         """Its requests are left unread until it has read the answers to earlier ones."""
         self._waits = False
@@ -180,8 +192,7 @@ class _Connection(asyncio.BufferedProtocol):
         high = self._owner.settings.output_bytes_congested
         self.transport.set_write_buffer_limits(high=high, low=high // 4)
         _tune(transport.get_extra_info("socket"), self._owner.settings)
-        loop = self._owner.loop
-        self._timer = loop.call_later(self._owner.settings.hello_timeout_us / 1e6, self._silent)
+        self._wait_for_peer()
         if self._tls is None:
             self._owner.connected(self)
         else:
@@ -212,8 +223,14 @@ class _Connection(asyncio.BufferedProtocol):
         tls.feed(came)
         if tls.established:
             self._decrypt()
-        else:
+        elif self.dialled:
             self._shake_hands(tls)
+        elif tls.waiting_bytes > _HANDSHAKE_SIZE:
+            self._fail(LogDeviceError(Status.PROTO, f"{tls.waiting_bytes} bytes came, which is no handshake"))
+        else:
+            # the peer has said what it can say: that others are served first does not count against it
+            self._stop_waiting_for_peer()
+            self._owner.queue_handshake(self, answered=self._answered)
 
     def _take_clear_text(self, data: bytes) -> None:
         """The first bytes of a connection that turned out not to be TLS: no more than a newcomer may send at a time."""
@@ -225,7 +242,23 @@ class _Connection(asyncio.BufferedProtocol):
         buffer.release()
         self._handle(len(data))
 
+    def _wait_for_peer(self) -> None:
+        """For so long as there is patience left."""
+        self._timer = self._owner.loop.call_later(self._patience_us / 1e6, self._silent)
+
+    def _stop_waiting_for_peer(self) -> None:
+        if self._timer is not None:
+            self._patience_us = max(0, round((self._timer.when() - self._owner.loop.time()) * 1e6))
+            self._timer.cancel()
+            self._timer = None
+
     # TLS
+
+    def continue_handshake(self) -> None:
+        """Its turn has come."""
+        if self._tls is not None and self.transport is not None and not self.transport.is_closing():
+            self._wait_for_peer()
+            self._shake_hands(self._tls)
 
     def _shake_hands(self, tls: TlsChannel) -> None:
         try:
@@ -234,7 +267,9 @@ class _Connection(asyncio.BufferedProtocol):
             self._write(tls.take())
             self._fail(error)
             return
-        self._write(tls.take())
+        answer = tls.take()
+        self._answered = self._answered or bool(answer)
+        self._write(answer)
         if over:
             self.proof = tls.proof()
             if self.dialled:
@@ -405,6 +440,7 @@ class _Connection(asyncio.BufferedProtocol):
         self.out.clear()
         self._reader.makes_way = None
         self._reader.close()
+        self._owner.handshakes.leave(self)
         self._owner.disconnected(self)
 
     def forsaken(self, trouble: str = "") -> bool:
@@ -589,6 +625,9 @@ class Transport:
             share_percent=settings.client_share_percent,
             greedy_percent=settings.greedy_clients_percent,
         )
+        self.handshakes: HandshakeQueue[_Connection] = HandshakeQueue()
+        self._handshakes_next: asyncio.Handle | None = None
+        """What lets handshakes go on in the next turn of the loop."""
         self._turn: asyncio.Handle | None = None
         """What begins the next turn of those in line."""
         self._turn_is_next = False
@@ -716,6 +755,8 @@ class Transport:
             self._look.cancel()
         if self._turn is not None:
             self._turn.cancel()
+        if self._handshakes_next is not None:
+            self._handshakes_next.cancel()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
         for task in tasks:
             task.cancel()
@@ -760,6 +801,26 @@ class Transport:
             self._begin_turn_next()
         elif wait is not None and self._turn is None:
             self._turn = self.loop.call_later(wait / 1e6, self._begin_turn)
+
+    # Handshakes
+
+    def queue_handshake(self, connection: _Connection, *, answered: bool) -> None:
+        """Bytes of an accepted connection's handshake came: it goes on when its turn comes."""
+        self.handshakes.join(connection, answered=answered)
+        if self._handshakes_next is None and not self._closing:
+            self._handshakes_next = self.loop.call_soon(self._continue_handshakes)
+
+    def _continue_handshakes(self) -> None:
+        """At least one, and as many as there is time for in a turn."""
+        self._handshakes_next = None
+        until = monotonic_us() + _HANDSHAKES_US
+        while (connection := self.handshakes.next()) is not None:
+            connection.continue_handshake()
+            if monotonic_us() >= until:
+                break
+        self.metrics.handshakes_queued = len(self.handshakes)
+        if self.handshakes and not self._closing:
+            self._handshakes_next = self.loop.call_soon(self._continue_handshakes)
 
     # Dialling
 

@@ -150,6 +150,10 @@ class TransportMetrics:
         "TLS connections that did not come about or failed: wrong certificates, or bytes that are no TLS.",
         unit="connections",
     )
+    handshakes_queued: int = gauge(
+        "TLS connections whose handshake waits for its turn: more come than the event loop has time for.",
+        unit="connections",
+    )
     certificate_expiry: int = gauge(
         "When the certificate of the node expires, in seconds since 1970 at /metrics; 0: it has none, or the package cryptography is missing there.",
         unit="us",

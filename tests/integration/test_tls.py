@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,11 +22,13 @@ from logdevice_py.core.principal import Principal
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Append
+from logdevice_py.runtime import transport as transport_module
 from logdevice_py.runtime.certificates import CertificateAuthority
+from logdevice_py.runtime.handshakes import HandshakeQueue
 from logdevice_py.runtime.tls import TlsContexts, TlsFiles
 from logdevice_py.runtime.tokens import TokenChecker
 from logdevice_py.runtime.transport import Transport
-from logdevice_py.shell.introduction import Identity, no_tokens
+from logdevice_py.shell.introduction import Identity, Introduction, no_tokens
 from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
 from tests.integration.appends import an_append
@@ -356,8 +359,6 @@ class TestOpenssl:
     async def test_its_hello_in_tls_without_a_certificate_makes_it_no_node(
         self, made: Certificates, addresses: Addresses
     ) -> None:
-        from logdevice_py.shell.introduction import Introduction
-
         identity = Identity("c", UUID, NodeId(1), InstanceId(1), 1)
         addresses[1] = (HOST, 1)
         hello = Introduction(identity, lambda node: True, RuntimeSettings(), lambda version: None).hello(NodeId(0))
@@ -379,3 +380,87 @@ async def test_newcomers_that_say_half_a_word_of_tls_are_closed(made: Certificat
         async with made.process(-1, addresses, "svc-clicks") as client:
             await client.reaches()
         assert len(node.seen.up) == 1
+
+
+class HeldQueue(HandshakeQueue[Any]):
+    """Lets no handshake go on while it is held: the node has other things to do."""
+
+    __slots__ = ("_joined", "held")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = True
+        self._joined = asyncio.Event()
+
+    def join(self, connection: Any, *, answered: bool) -> None:
+        super().join(connection, answered=answered)
+        self._joined.set()
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self) < count:
+                self._joined.clear()
+                await self._joined.wait()
+
+    def next(self) -> Any:
+        return None if self.held else super().next()
+
+
+async def until_closed(address: tuple[str, int]) -> None:
+    """A newcomer says nothing until the node has waited for it for too long."""
+    reader, writer = await asyncio.open_connection(*address)
+    async with asyncio.timeout(20):
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+    writer.close()
+
+
+async def test_the_time_that_a_handshake_is_queued_is_not_held_against_the_newcomer(
+    made: Certificates, addresses: Addresses
+) -> None:
+    async with (
+        made.process(0, addresses, "N0", hello_timeout_us=300_000) as node,
+        made.process(-1, addresses, "svc-clicks") as client,
+    ):
+        queue = node.transport.handshakes = HeldQueue()
+        client.transport.connect(NodeId(0))
+        await queue.until(1)
+        await until_closed(addresses[0])
+        queue.held = False
+        await client.reaches()
+        assert client.seen.down == []
+
+
+async def test_other_things_go_on_between_two_handshakes(
+    made: Certificates, addresses: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_module, "_HANDSHAKES_US", 0)
+    clients = made.contexts("svc-clicks")
+    async with made.process(0, addresses, "N0") as node:
+        queue = node.transport.handshakes = HeldQueue()
+        sockets = [socket.create_connection(addresses[0]) for _ in range(5)]
+        for sock in sockets:
+            channel = clients.dial()
+            channel.shake_hands()
+            sock.sendall(channel.take())
+        await queue.until(len(sockets))
+        queue.held = False
+        left = []
+        while queue:
+            left.append(len(queue))
+            await asyncio.sleep(0)
+        assert [number for number, before in zip(left, [0, *left], strict=False) if number != before] == [5, 4, 3, 2, 1]
+        for sock in sockets:
+            sock.close()
+
+
+async def test_more_bytes_than_a_handshake_takes_end_the_connection(made: Certificates, addresses: Addresses) -> None:
+    async with made.process(0, addresses, "N0") as node:
+        node.transport.handshakes = HeldQueue()
+        reader, writer = await asyncio.open_connection(*addresses[0])
+        writer.write(b"\x16" * 1_000_000)
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+        assert node.transport.metrics.tls_failed == 1
+        writer.close()
