@@ -24,7 +24,7 @@ from logdevice_py.core.ids import (
     format_shard,
     shard_id,
 )
-from logdevice_py.core.lsn import LSN_INVALID, LSN_OLDEST, Epoch, Lsn
+from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import (
@@ -42,6 +42,8 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 _SHARD = re.compile(r"N(\d{1,5})(?::S(\d{1,3}))?")
 _PAUSE: Final = 0.5
+_SECONDS: Final = 30.0
+"""Whoever reads the event log is told what it waits for when nothing of it comes for so long."""
 
 
 def parse_shard(text: str) -> ShardId:
@@ -57,9 +59,10 @@ async def read_rebuilding_set(client: Client) -> RebuildingSet:
     """What the event log amounts to at this moment.
 
     Raises:
-        LogDeviceError: NOTSUPPORTED where rebuilding is not enabled; as `Client.tail_lsn`.
+        LogDeviceError: NOTSUPPORTED where rebuilding is not enabled; TIMEDOUT, which says what the event log waits for; as `Client.tail_lsn`.
     """
     _check_enabled(client)
+    ends = asyncio.get_running_loop().time() + _SECONDS
     while True:
         records, gaps = await _read(client, EVENT_LOG_DELTAS, LSN_OLDEST)
         trimmed = max((gap.hi for gap in gaps if gap.kind is GapKind.TRIM), default=LSN_INVALID)
@@ -70,6 +73,9 @@ async def read_rebuilding_set(client: Client) -> RebuildingSet:
         if state.version >= trimmed:
             break
         # A snapshot that was not there yet says what the events did that are trimmed.
+        if asyncio.get_running_loop().time() > ends:
+            text = f"the event log is trimmed up to {LSN(trimmed)}, and for {_SECONDS:g} s no snapshot was there that says what was in it"
+            raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False)
         await asyncio.sleep(_PAUSE)
     for record in records:
         event: Event | None = None
@@ -102,14 +108,18 @@ async def _read(client: Client, log: LogId, first: Lsn) -> tuple[list[Record], l
     gaps: list[Gap] = []
     if tail >= first:
         async with Reader(client, log, first, tail) as reader:
-            while batch := await reader.read():
+            while batch := await reader.read(timeout=_SECONDS):
                 records.extend(batch.records())
                 gaps.extend(batch.gaps)
     return records, gaps
 
 
 async def generation_of(client: Client, shard: ShardId) -> Generation:
-    """The latest generation of a shard that stored events; 0: it never did. Of a node with several shards one alone does."""
+    """The latest generation of a shard that stored events; 0: it never did. Of a node with several shards one alone does.
+
+    Raises:
+        LogDeviceError: TIMEDOUT, which says what the metadata log waits for.
+    """
     future = client.future()
 
     def known(history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
@@ -119,13 +129,18 @@ async def generation_of(client: Client, shard: ShardId) -> Generation:
     request = client.session.histories.read(EVENT_LOG_DELTAS, client.now(), known)
     client.wake()
     try:
-        return Generation(await future)
+        async with asyncio.timeout(_SECONDS):
+            return Generation(await future)
+    except TimeoutError:
+        text = f"nothing came of the metadata log of the event log for {_SECONDS:g} s: it waits for {request.waiting_for()}"
+        raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False) from None
     finally:
         request.cancel()
 
 
 async def _append(client: Client, event: Event, shown: Callable[[RebuildingSet], bool]) -> RebuildingSet:
-    """Append until the state shows it."""
+    """Append until the state shows it. When the log takes nothing for long, the error of the last try says why."""
+    ends = asyncio.get_running_loop().time() + _SECONDS
     while True:
         state = await read_rebuilding_set(client)
         if shown(state):
@@ -133,7 +148,7 @@ async def _append(client: Client, event: Event, shown: Callable[[RebuildingSet],
         try:
             await client.append(EVENT_LOG_DELTAS, encode_event(event))
         except LogDeviceError as error:
-            if not error.retriable and not error.maybe_applied:
+            if (not error.retriable and not error.maybe_applied) or asyncio.get_running_loop().time() > ends:
                 raise
             await asyncio.sleep(_PAUSE)
 

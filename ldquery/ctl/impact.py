@@ -248,6 +248,7 @@ async def survey(
                 clean[row["log_id"]] = row["lce"]
     logs = {METADATA_LOGS: [placed_metadata_logs(config, known)]}
     unknown = []
+    cramped: set[int] = set()
     for log in sorted(history):
         rows_of_log = history[log]
         if any(row["status"] not in (Status.OK.name, Status.EMPTY.name) for row in rows_of_log):
@@ -260,9 +261,44 @@ async def survey(
         epochs = placed_epochs(config, known, rows_of_log, clean.get(log), copies)
         if epochs:
             logs[_name(config, LogId(log))] = epochs
+            cramped |= {log} if any(map(is_cramped, epochs)) else set()
+    if cramped:
+        trimmed = await _trim_points(config, asker, answering, cramped, seconds)
+        for log in cramped:
+            name = _name(config, LogId(log))
+            logs[name] = [each for each in logs[name] if not is_trimmed(each, trimmed[log])]
     sequencing = frozenset(node for node in answering if Roles.SEQUENCER in config.nodes[node].roles)
     nodes = {NodeId(row["node_id"]): row for row in found["info"]}
     return Survey(logs, sequencing, dict(silent), unknown, known.shards, nodes, known.rebuildings)
+
+
+def is_cramped(epochs: PlacedEpochs) -> bool:
+    """Whether earlier epochs lie on so few shards that one of them cannot be spared: only then it matters whether anything is left of them."""
+    domains = FailureDomains(epochs.shards, epochs.replication, epochs.labels)
+    return not epochs.is_current and not all(
+        domains.can_replicate([other for other in epochs.shards if other != shard]) for shard in epochs.shards
+    )
+
+
+def is_trimmed(epochs: PlacedEpochs, trim_points: Mapping[ShardId, Lsn]) -> bool:
+    """Whether nobody has anything of earlier epochs any more: each of their shards says so, as retention moves the trim point of one alone."""
+    last = compose_lsn(epochs.until, ESN_MAX)
+    return not epochs.is_current and all(trim_points.get(shard, 0) >= last for shard in epochs.shards)
+
+
+async def _trim_points(
+    config: ClusterConfig, asker: NodeAsker, answering: Iterable[NodeId], logs: Iterable[int], seconds: float
+) -> Mapping[int, Mapping[ShardId, Lsn]]:
+    """How far shards say that logs are trimmed."""
+    table = TABLES["log_storage_state"]
+    storing = [node for node in answering if config.nodes[node].shard_ids()]
+    internal = [Constraints(log_id=log) for log in logs if is_internal_log(LogId(log))]
+    asked = [asker.ask_each(table, storing, each, None, seconds) for each in (EVERYTHING, *internal)]
+    found: dict[int, dict[ShardId, Lsn]] = defaultdict(dict)
+    for rows, _ in await asyncio.gather(*asked):
+        for row in as_dicts(table, rows):
+            found[row["log_id"]][shard_id(NodeId(row["node_id"]), row["shard"])] = Lsn(row["trim_point"])
+    return found
 
 
 def _name(config: ClusterConfig, log: LogId) -> str:

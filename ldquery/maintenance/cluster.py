@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from client.client import Client
 from client.node_tables import NodeAsker
 from ldquery.ctl.event_log import call_off_drain, read_rebuilding_set, start_rebuilding
 from ldquery.ctl.impact import Survey, survey
 from logdevice_py.core.ids import ShardId, format_shard
+from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
+
+_NAMED: Final = 5
 
 
 def rows_of_set(state: RebuildingSet) -> list[dict[str, Any]]:
@@ -42,14 +45,18 @@ class ClusterDrains:
 
     async def progress(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
         """As `Drains.progress`."""
-        known = (await read_rebuilding_set(self._client)).shards
+        state = await read_rebuilding_set(self._client)
+        known, awaited = state.shards, [donor for donor in state.donors if state.awaits(donor)]
         found: dict[ShardId, str | None] = {}
         for shard in shards:
             entry = known.get(shard)
             if entry is None or not (entry.mode is RebuildMode.RELOCATE or entry.drained):
                 found[shard] = None
             else:
-                found[shard] = entry.status if entry.mode is RebuildMode.RELOCATE else f"lost, {entry.status}"
+                status = entry.status
+                if status == "rebuilding" and awaited:
+                    status += f", waits for {name_some(map(format_shard, awaited), _NAMED)}"
+                found[shard] = status if entry.mode is RebuildMode.RELOCATE else f"lost, {status}"
         return found
 
     async def call_off(self, shard: ShardId) -> str | None:

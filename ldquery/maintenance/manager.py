@@ -42,10 +42,11 @@ class Drains(Protocol):
     """What has shards emptied, and used again."""
 
     async def begin(self, shard: ShardId) -> None:
-        """Have it emptied. Harmless when it is already."""
+        """Have it emptied; once more, when that ended with records that found no place. Harmless when it is emptied already."""
 
     async def progress(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
-        """How far each is, from the event log itself: its status there, "rebuilt" when it is empty; None: nobody drains it."""
+        """How far each is, from the event log itself: its status there, "rebuilt" when it is empty, "unplaced" when some records found no other place;
+        None: nobody drains it."""
 
     async def call_off(self, shard: ShardId) -> str | None:
         """It is to be used again. Harmless when nobody drains it. Why it is not; None: it is."""
@@ -265,19 +266,22 @@ class MaintenanceManager:
         if all(status == "rebuilt" for status in progress.values()):
             await self.log.overtaken(ShardsDrained(each.number, each.version))
             return []
-        if not any(progress.values()):
+        begun = any(progress.values())
+        reasons: list[str] = []
+        if not begun or "unplaced" in progress.values():
             reasons = why_not(self.log.client.config, found, self.log.state, each)
-            if reasons:
-                await self.log.overtaken(WithdrawMaintenance(each.number, each.version))
-                return reasons
+        if reasons and not begun:
+            await self.log.overtaken(WithdrawMaintenance(each.number, each.version))
+            return reasons
         for shard, status in progress.items():
-            if status is None:
+            # what found no place while some node was away or slow may have one by now
+            if status is None or (status == "unplaced" and not reasons):
                 await self._drains.begin(shard)
         return [
-            f"{format_shard(shard)} is being drained: {status or 'asked for'}"
+            f"{format_shard(shard)} is being drained: {_told(status, is_tried_again=not reasons)}"
             for shard, status in progress.items()
             if status != "rebuilt"
-        ]
+        ] + reasons
 
     async def _return(self, each: Maintenance) -> list[str]:
         in_file = set(self.log.client.config.storage_shards())
@@ -286,6 +290,14 @@ class MaintenanceManager:
             return reasons
         await self.log.overtaken(ShardsReturned(each.number, each.version))
         return []
+
+
+def _told(status: str | None, *, is_tried_again: bool) -> str:
+    if status is None:
+        return "asked for"
+    if status == "unplaced":
+        return f"some records found no other place{', asked for once more' * is_tried_again}"
+    return "records may be gone: see ldctl status, then cancel it" if status == "uncertain" else status
 
 
 def kind_named(kind: MaintenanceKind) -> str:

@@ -36,6 +36,7 @@ PAUSE: Final = 2.0
 _SHARE_OF_TIME: Final = 5
 """A look that takes long is made rarely: pauses are so many times as long."""
 _TOLD_AGAIN: Final = 60.0
+_LONG_PAUSE: Final = 10.0
 
 
 class RestartStopped(Exception):
@@ -76,12 +77,15 @@ class Pace:
     async def wait(self, what: str, reasons: Sequence[str]) -> None:
         """Pause until the next look."""
         now = _now()
-        told = (what, *reasons)
+        told = (what, *(reasons or ("it is looked at again",)))
+        pause = max(self._pause, _SHARE_OF_TIME * (now - self._began)) if self._pause else 0.0
         if told != self._told or now - self._told_at > _TOLD_AGAIN:
             self._told, self._told_at = told, now
-            for reason in reasons:
+            for reason in told[1:]:
                 self._say(f"{what}: {reason}")
-        await asyncio.sleep(max(self._pause, _SHARE_OF_TIME * (now - self._began)) if self._pause else 0)
+            if pause > _LONG_PAUSE:
+                self._say(f"{what}: that look took {now - self._began:.0f} s, the next one is in {pause:.0f} s")
+        await asyncio.sleep(pause)
 
 
 async def until_granted(

@@ -4,6 +4,7 @@
 2. Nothing that logs of its shards lose is small, nor excused by what was lost before.
 3. What is not known is not safe: nodesets that nobody tells, nodes with another cluster file.
 4. Capacity counts: copies that are to be stored elsewhere have room there, and no more than a share of the cluster is away.
+5. What comes back before anybody stores its copies elsewhere needs no other place for them, where nothing else is missing.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.some_names import name_some
+from logdevice_py.core.units import format_duration
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.impact import PlacedEpochs, impact
+from logdevice_py.placement.impact import Impact, Loss, PlacedEpochs, impact
 
 _NAMED: Final = 3
 
@@ -122,10 +124,21 @@ class _Case:
             for log, epochs in self.found.logs.items()
             for placed in self._concerned(epochs)
             for each in impact([placed], missing)
+            if not self._is_only_late(each)
         ]
         for row in rows_of(losses):
-            of = "" if row["logs"] == 1 else f" ({row['logs']} logs)"
-            yield f"{row['loses']}: {row['which']}{of}: {row['means']}; away would be {row['missing then']}"
+            yield f"{row['loses']}: {row['which']}{_count(row['logs'])}: {row['means']}; away would be {row['missing then']}"
+        if losses and all(each.impact.loss is Loss.REBUILDING for each in losses):
+            yield (
+                f"away for {format_duration(self._grace)} at most, nothing would be stored elsewhere meanwhile: ask for that with --for, "
+                "or wait until those epochs are trimmed"
+            )
+
+    def _is_only_late(self, found: Impact) -> bool:
+        """Whether a loss is but that nobody could restore copies of which nobody restores any before they are back: rule 5."""
+        return (
+            found.loss is Loss.REBUILDING and not self._is_rebuilt_meanwhile() and self.shards.issuperset(found.shards)
+        )
 
     def _concerned(self, epochs: Iterable[PlacedEpochs]) -> Iterator[PlacedEpochs]:
         """Those with something on shards of the maintenance; what is being emptied elsewhere takes nothing."""
@@ -152,10 +165,13 @@ class _Case:
 
     def _is_rebuilt_meanwhile(self) -> bool:
         """Whether its time is long enough for others to restore what it holds."""
-        raw = self.config.settings.get("rebuilding", {})
-        grace = settings_from(RebuildingSettings, raw).self_initiated_grace_period_us
         for_us = self.wanted.wanted.for_us
-        return self.config.rebuilding_enabled and grace > 0 and (not for_us or for_us > grace)
+        return self.config.rebuilding_enabled and self._grace > 0 and (not for_us or for_us > self._grace)
+
+    @property
+    def _grace(self) -> int:
+        raw = self.config.settings.get("rebuilding", {})
+        return settings_from(RebuildingSettings, raw).self_initiated_grace_period_us
 
     # What is to be emptied
 
@@ -165,17 +181,21 @@ class _Case:
             return
         writable = self.writable() - self.going
         yield from self._of_unused_logs(writable)
-        nowhere = [
-            log
-            for log, epochs in self.found.logs.items()
-            if any(not self._has_place(each, writable) for each in self._concerned(epochs))
-        ]
-        if nowhere:
-            yield (
-                f"{name_some(nowhere, _NAMED)}: {len(nowhere)} logs have epochs of which the nodesets have no other place for all copies: "
-                "add nodes, or wait until they are trimmed"
-            )
+        yield from self._of_places(writable)
         yield from self._of_space()
+
+    def _of_places(self, writable: frozenset[ShardId]) -> Iterator[str]:
+        """Copies are moved within the nodeset of their epoch only."""
+        nowhere: dict[tuple[ShardId, ...], dict[str, None]] = {}
+        for log, epochs in self.found.logs.items():
+            for each in self._concerned(epochs):
+                if not self._has_place(each, writable):
+                    nowhere.setdefault(each.shards, {})[log] = None
+        for shards, logs in nowhere.items():
+            yield (
+                f"{name_some(logs, _NAMED)}{_count(len(logs))}: copies lie on {_names(shards)} and may move to these alone, which are too few: "
+                "wait until the records of those epochs are trimmed, or drain by hand (ldctl drain) and leave them a copy short"
+            )
 
     @staticmethod
     def _has_place(epochs: PlacedEpochs, writable: frozenset[ShardId]) -> bool:
@@ -211,6 +231,10 @@ class _Case:
         room = sum(self.found.shards[shard].get("spare_bytes") or 0 for shard in self.writable() - self.going)
         if held > room:
             yield f"{format_size(held)} are to be stored elsewhere, and the other shards have room for {format_size(room)}"
+
+
+def _count(logs: int) -> str:
+    return "" if logs == 1 else f" ({logs} logs)"
 
 
 def _names(shards: Iterable[ShardId]) -> str:

@@ -6,10 +6,20 @@ from typing import Any
 
 import pytest
 
-from ldquery.ctl.impact import METADATA_LOGS, ShardsKnown, Survey, going_shards, impact_on, placed_epochs, report
+from ldquery.ctl.impact import (
+    METADATA_LOGS,
+    ShardsKnown,
+    Survey,
+    going_shards,
+    impact_on,
+    is_cramped,
+    is_trimmed,
+    placed_epochs,
+    report,
+)
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId, shard_id
-from logdevice_py.core.lsn import Epoch, compose_lsn
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.placement.impact import Loss, PlacedEpochs
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
@@ -52,6 +62,23 @@ def test_epochs_follow_from_the_rows_of_a_log() -> None:
     assert (old.since, old.until, old.shards, old.is_current, old.is_open) == (1, 4, (S[0], S[1]), False, False)
     assert (current.since, current.is_current, current.is_open, current.copysets) == (5, True, True, None)
     assert placed([{"since": None, "epoch": None}]) == []
+
+
+def test_earlier_epochs_count_until_all_their_shards_have_trimmed_them() -> None:
+    narrow, wide, current = placed(
+        [
+            interval(1, 4, "N0:S0=1, N1:S0=1"),
+            interval(5, 6, "N0:S0=1, N1:S0=1, N2:S0=1"),
+            interval(7, 8, "N0:S0=1, N1:S0=1"),
+        ]
+    )
+    assert [is_cramped(each) for each in (narrow, wide, current)] == [True, False, False]
+    last = compose_lsn(Epoch(4), ESN_MAX)
+    assert is_trimmed(narrow, {S[0]: last, S[1]: Lsn(last + 1)})
+    assert not is_trimmed(narrow, {S[0]: last}), "retention trims one shard alone"
+    assert not is_trimmed(narrow, {S[0]: last, S[1]: Lsn(last - 1)})
+    later = compose_lsn(Epoch(9), ESN_MAX)
+    assert not is_trimmed(current, {S[0]: later, S[1]: later}), "appends go there"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ class SeenCluster:
         self.config = load_cluster(self.plan.render())
         self.replication = ReplicationProperty.parse(replicate)
         self.nodeset = tuple(range(nodes)) if nodeset is None else tuple(nodeset)
+        self.earlier: tuple[int, ...] = ()
+        """Nodeset of the log's epochs before; (): the same."""
         self.down: set[int] = set()
         self.drained: dict[ShardId, str] = {}
         """Status of what is drained, as the event log has it."""
@@ -105,11 +107,20 @@ class SeenCluster:
             for shard, status in self.drained.items()
         ]
         known = ShardsKnown(config, shards, events)
-        listed = ", ".join(f"N{node}:S0=1" for node in self.nodeset)
-        row = {"since": 1, "epoch": 3, "replication": str(self.replication), "storage_set": listed}
+        history = [
+            {
+                "since": since,
+                "epoch": since + 1,
+                "replication": str(self.replication),
+                "storage_set": ", ".join(f"N{node}:S0=1" for node in nodeset),
+                "failure_domains": None,
+            }
+            for since, nodeset in ((1, self.earlier), (3, self.nodeset))
+            if nodeset
+        ]
         logs = {
             METADATA_LOGS: [placed_metadata_logs(config, known)],
-            "/a": placed_epochs(config, known, [{**row, "failure_domains": None}], 0, None),
+            "/a": placed_epochs(config, known, history, 2 if self.earlier else 0, None),
         }
         nodes = {
             node: {
@@ -127,7 +138,8 @@ class SeenCluster:
     # `Drains`
 
     async def begin(self, shard: ShardId) -> None:
-        self.drained.setdefault(shard, "rebuilding")
+        if self.drained.get(shard) in (None, "unplaced"):
+            self.drained[shard] = "rebuilding"
 
     async def progress(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
         return {shard: self.drained.get(shard) for shard in shards}

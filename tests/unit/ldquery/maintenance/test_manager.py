@@ -108,9 +108,11 @@ async def test_a_drain_from_its_begin_to_shards_that_are_used_again() -> None:
     assert (managed.log.phase(number), managed.cluster.drained) == ("DRAINING", {})
     assert await managed.look() == {number: ["N1:S0 is being drained: asked for"]}
     assert managed.cluster.drained == {S[1]: "rebuilding"}
-    managed.cluster.drained[S[1]] = "unplaced"
-    assert await managed.look() == {number: ["N1:S0 is being drained: unplaced"]}
-    assert managed.log.phase(number) == "DRAINING", "some records have copies less"
+    managed.cluster.drained[S[1]] = "uncertain"
+    assert await managed.look() == {
+        number: ["N1:S0 is being drained: records may be gone: see ldctl status, then cancel it"]
+    }
+    assert managed.log.phase(number) == "DRAINING"
     managed.cluster.drained[S[1]] = "rebuilt"
     await managed.look()
     assert managed.log.phase(number) == "DRAINED"
@@ -118,6 +120,25 @@ async def test_a_drain_from_its_begin_to_shards_that_are_used_again() -> None:
     await managed.log.propose(EndMaintenance(number, EndCause.CANCELLED))
     await managed.look()
     assert (managed.log.state.live, managed.cluster.drained) == ({}, {})
+
+
+async def test_a_drain_of_which_some_records_found_no_place_is_tried_again_when_there_is_one() -> None:
+    managed = Managed(4, "node:3")
+    number = await managed.log.apply(1, drain=True, seconds=0)
+    await managed.look()
+    await managed.look()
+    managed.cluster.drained[S[1]] = "unplaced"
+    managed.cluster.down = {2}
+    told = (await managed.look())[number]
+    assert told[0] == "N1:S0 is being drained: some records found no other place"
+    assert '"node:3" could not be kept' in told[1] or "too few" in told[1]
+    assert managed.cluster.drained == {S[1]: "unplaced"}, "nobody is asked to try what cannot be"
+    managed.cluster.down = set()
+    assert await managed.look() == {
+        number: ["N1:S0 is being drained: some records found no other place, asked for once more"]
+    }
+    assert managed.cluster.drained == {S[1]: "rebuilding"}
+    assert managed.log.phase(number) == "DRAINING"
 
 
 async def test_a_shard_that_was_lost_while_it_was_drained_keeps_its_maintenance_until_it_is_back() -> None:
@@ -140,7 +161,7 @@ async def test_a_drain_that_is_not_safe_any_more_when_it_begins_waits_again() ->
     await managed.look()
     managed.cluster.down = {2}
     told = await managed.look()
-    assert "no other place for all copies" in told[number][0]
+    assert "could not be kept" in told[number][0] or "too few" in told[number][0]
     assert (managed.log.phase(number), managed.cluster.drained) == ("WAITING", {})
     managed.cluster.down = set()
     await managed.look()

@@ -188,7 +188,8 @@ def test_a_drain_needs_room_and_places_for_copies() -> None:
     ]
     assert reasons(SeenCluster(4, "node:3", nodeset=(0, 2, 3)), wanted(1, drain=True)) == []
     assert reasons(SeenCluster(4, "node:3", nodeset=(0, 1, 2)), wanted(1, drain=True)) == [
-        "/a: 1 logs have epochs of which the nodesets have no other place for all copies: add nodes, or wait until they are trimmed"
+        "/a: copies lie on N0:S0, N1:S0, N2:S0 and may move to these alone, which are too few: wait until the records of those epochs are trimmed, "
+        "or drain by hand (ldctl drain) and leave them a copy short"
     ]
     assert reasons(SeenCluster(3, "node:3"), wanted(1, drain=True))[0] == (
         '"node:3" could not be kept by the shards that are left: N0:S0, N2:S0'
@@ -202,6 +203,24 @@ def test_who_is_away_so_long_that_others_restore_what_he_holds_needs_room_there(
     assert reasons(cluster, wanted(1, seconds=1200)) == []
     assert "room for 0 B" in reasons(cluster, wanted(1, seconds=1201))[0]
     assert reasons(SeenCluster(4, "node:2", rebuilding=False), wanted(1, seconds=1e6)) == []
+
+
+def test_a_node_that_comes_back_before_its_copies_are_restored_elsewhere_needs_no_other_place_for_them() -> None:
+    cluster = SeenCluster(3, "rack:2,node:2")
+    cluster.earlier = (0, 2)
+    assert reasons(cluster, wanted(2, seconds=1200)) == []
+    assert reasons(cluster, wanted(2, seconds=1201)) == [
+        "REBUILDING: /a: copies that are missing cannot be restored: too few shards are left to hold them; away would be N2:S0",
+        "away for 20min at most, nothing would be stored elsewhere meanwhile: ask for that with --for, or wait until those epochs are trimmed",
+    ]
+    assert "may move to these alone" in reasons(cluster, wanted(2, drain=True))[0]
+    cluster = SeenCluster(7, "node:3")
+    cluster.earlier = (0, 1, 2, 3)
+    assert reasons(cluster, wanted(2, seconds=1200)) == []
+    cluster.down = {1}
+    assert reasons(cluster, wanted(2, seconds=1200))[0].startswith("REBUILDING: /a"), (
+        "what N1 holds may be restored now"
+    )
 
 
 def test_two_drains_need_a_place_for_both_and_what_is_drained_may_go() -> None:
