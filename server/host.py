@@ -134,6 +134,8 @@ class NodeHost:
         self._diagnostics = Diagnostics(log)
         self.trace: AppendTrace | None = None
         """What became of appends lately; None: nobody asked for it."""
+        self.duties: Callable[[], list[str]] = list
+        """What the node sees to for the cluster: nothing, but where somebody keeps its duties."""
         self.copy_review = CopyReview(self)
         """Which of its logs are short of copies."""
         self.serving_since = Timestamp(0)

@@ -20,6 +20,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from server.admin.start import open_admin
 from server.configuration.begin import EpochStorePlace, known_configuration, parse_reach, write_cluster_file
 from server.die_with_parent import die_with_parent
+from server.duties.keeper import DutyKeeper
 from server.epoch_report import report_epochs
 from server.host import NodeHost
 from server.node_settings import NodeSettings
@@ -211,7 +212,8 @@ async def _serve(
     gc.freeze()
     log.info("serving at %s:%d", *host.address)
     waiting: list[asyncio.Future[Any]] = [host.crashed, host.stop_wanted, stopping]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    async with DutyKeeper(host):
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if host.crashed.done():
         log.critical("the process ends at once so that nothing goes on half-way")
         return 1

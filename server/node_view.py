@@ -58,6 +58,8 @@ class AdminView(NodeView, Protocol):
     live_settings: LiveSettings
     stop_wanted: asyncio.Future[None]
     configuration: ConfigurationKeeper
+    duties: Callable[[], list[str]]
+    """What the node sees to for the cluster."""
 
     def use_stored(self, config: ClusterConfig) -> None:
         """A stored configuration came into force."""

@@ -16,6 +16,11 @@ class MaintenanceSettings:
         unit="flag",
         doc="Keep a log of maintenances (`ldctl maintenance`, `ldctl rolling-restart`). The same in all nodes' and clients' files.",
     )
+    by_nodes: bool = setting(
+        True,
+        unit="flag",
+        doc="A node sees to maintenances: grants what is safe, drains, and ends what is over. False: only who waits with `ldctl` does.",
+    )
     away_percent_max: int = setting(
         34,
         unit="percent",

@@ -292,7 +292,7 @@ async def _trim_points(
     """How far shards say that logs are trimmed."""
     table = TABLES["log_storage_state"]
     storing = [node for node in answering if config.nodes[node].shard_ids()]
-    internal = [Constraints(log_id=log) for log in logs if is_internal_log(LogId(log))]
+    internal = [Constraints(log_id=LogId(log)) for log in logs if is_internal_log(LogId(log))]
     asked = [asker.ask_each(table, storing, each, None, seconds) for each in (EVERYTHING, *internal)]
     found: dict[int, dict[ShardId, Lsn]] = defaultdict(dict)
     for rows, _ in await asyncio.gather(*asked):

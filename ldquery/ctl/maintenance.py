@@ -23,12 +23,14 @@ from logdevice_py.core.units import SECOND, format_duration
 if TYPE_CHECKING:
     from client.client import Client
     from client.maintenance.state import Maintenance
+    from ldquery.ctl.impact import Survey
     from ldquery.maintenance.cluster import ClusterSurvey
     from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
     from ldquery.maintenance.rolling import RollingRestarter
 
 _SECONDS: Final = 10.0
 _COMMAND_AWAY: Final = 600.0
+_DUTY: Final = "maintenances"
 _SHOWN: Final = ("number", "who", "kind", "phase", "since time", "for", "by", "reason", "waits for")
 
 
@@ -114,7 +116,9 @@ def _apply_options(options: argparse.ArgumentParser) -> None:
         help="for how long, like 2h: it waits so long at most, and ends so long after it was granted, when they are back (needed with --may-disappear)",
     )
     options.add_argument("--reason", default="", metavar="TEXT", help="for others to read")
-    options.add_argument("--no-wait", action="store_true", help="only ask for it; somebody else sees to it")
+    options.add_argument(
+        "--no-wait", action="store_true", help="only ask for it; a node sees to it, or who waits or manages"
+    )
     _within_option(options)
 
 
@@ -197,7 +201,7 @@ def _list_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _list(client: Client, arguments: argparse.Namespace) -> int:
-    async with opened(client, arguments) as (log, manager, _):
+    async with opened(client, arguments) as (log, manager, survey):
         state = log.state
         reasons = await manager.reasons()
         listed = [*(state.ended if arguments.all else ()), *state.live.values()]
@@ -210,7 +214,19 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
         if restart is not None:
             left = ", ".join(f"N{node}" for node in restart.left)
             say(PROGRAM, f"rolling restart {restart.number} of {restart.by} is under way; left: {left}")
+        if state.live:
+            say(PROGRAM, who_sees_to_them(await survey()))
     return EXIT_OK
+
+
+def who_sees_to_them(found: Survey) -> str:
+    """Which nodes see to maintenances, for people."""
+    from ldquery.maintenance.duties import sees_to
+
+    told = sees_to(_DUTY, found.nodes.values())
+    if not told:
+        return "no node sees to maintenances (by_nodes of [settings.maintenance]): ldctl maintenance wait NUMBER, or manage, does"
+    return f"{', '.join(told)} sees to them"
 
 
 # cancel

@@ -25,7 +25,7 @@ from client.maintenance.commands import (
     WithdrawMaintenance,
     encode,
 )
-from client.maintenance.state import MAINTENANCES, Maintenance, MaintenancePhase, MaintenancesState
+from client.maintenance.state import GOING, MAINTENANCES, Maintenance, MaintenancePhase, MaintenancesState
 from client.replica.commands import refusal
 from client.replica.replica import Replica
 from ldquery.ctl.impact import Survey
@@ -181,6 +181,14 @@ class MaintenanceManager:
         self._survey = survey
         self._drains = drains
         self._wall = wall
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a look may find something to do, as far as the state and the time tell: nothing waits, is drained or has to end otherwise."""
+        return any(
+            each.phase not in GOING or self._is_late(each) or has_left(self.log.client.config, each)
+            for each in self.log.state.live.values()
+        )
 
     async def look(self) -> Round:
         """Look once, and do what is to be done.

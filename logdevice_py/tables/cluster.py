@@ -115,6 +115,9 @@ class InfoRow:
     configuration_trouble: str = column(
         _TEXT, "Column `trouble` of table `configuration`: what somebody should see to; empty: nothing."
     )
+    duties: str = column(
+        _TEXT, "What the node sees to for the whole cluster, and why that fails: maintenances; empty: nothing."
+    )
 
 
 @table("configuration", TableSource.EVERY_NODE)

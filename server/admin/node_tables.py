@@ -109,6 +109,7 @@ def info_rows(host: AdminView) -> Iterator[InfoRow]:
         departures_handled=int(sequencer is None or sequencer.idle_logs.departures_handled),
         logs_leaving_departed_shards=0 if sequencer is None else len(sequencer.idle_logs.waiting()),
         configuration_trouble=host.configuration.trouble,
+        duties="; ".join(host.duties()),
     )
 
 

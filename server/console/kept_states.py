@@ -9,15 +9,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from client.guards import Position
-from client.node_tables import NodeAsker
+from client.node_tables import NodeAsker, as_dicts
 from client.read.items import Record
 from indexlog.places import index_logs_of
 from ldquery.index_logs import IndexLogRows
+from ldquery.maintenance.duties import sees_to
 from ldquery.namespaces import NamespaceRows
 from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
 from server.console.questions import SECONDS, list_logs, shown_rows
 from streams.own_logs import namespaces_of
 
@@ -163,7 +165,14 @@ class KeptStates:
 
         client = await self._opened()
         if not client.config.has_maintenances or not await is_used(client, SECONDS):
-            return {"enabled": client.config.has_maintenances, "live": [], "ended": [], "restart": None}
+            enabled = client.config.has_maintenances
+            return {
+                "enabled": enabled,
+                "live": [],
+                "ended": [],
+                "restart": None,
+                "seen_to_by": await _seers(client, asker) if enabled else [],
+            }
         async with self._kept():
             if self._maintenances is None:
                 log = MaintenanceLog(client, timeout=SECONDS, snapshot_every=0)
@@ -176,6 +185,7 @@ class KeptStates:
             restart = state.restart
             return {
                 "enabled": True,
+                "seen_to_by": await _seers(client, asker),
                 "live": [_maintenance(each, reasons.get(each.number, [])) for each in state.live.values()],
                 "ended": [_maintenance(each, []) for each in reversed(state.ended)],
                 "restart": None
@@ -240,6 +250,12 @@ class KeptStates:
             await index_logs.close()
         if maintenances is not None:
             await maintenances.__aexit__(None, None, None)
+
+
+async def _seers(client: Client, asker: NodeAsker) -> list[str]:
+    """Nodes that see to maintenances, each with what is the matter with it."""
+    rows, _ = await asker.ask_each(TABLES["info"], list(client.config.nodes), EVERYTHING, None, SECONDS)
+    return sees_to("maintenances", as_dicts(TABLES["info"], rows))
 
 
 def entries_behind(position: str | None, tail: str | None) -> int | None:

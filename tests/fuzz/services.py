@@ -158,6 +158,7 @@ def _host() -> Any:
         node_id=NodeId(0),
         is_open=True,
         readiness=lambda: Status.OK,
+        duties=list,
         health=dict,
         metric_sources=dict,
         config=SimpleNamespace(name="dev", log=lambda log: None),

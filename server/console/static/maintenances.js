@@ -25,11 +25,12 @@ export function maintenances() {
   const over = new Table({ label: "Maintenances that are over", key: row => row.number, tall: true, empty: "None was over lately.", columns: [{ name: "number", number: true }, { name: "who" }, { name: "kind" }, { name: "how it ended", value: row => row.phase.replace("over: ", "") }, { name: "since (UTC)", value: row => row.since, cell: row => time(row.since) }, { name: "by" }, { name: "reason" }] });
   function show() {
     if (!found) return;
-    redraw(place, [found.live, found.restart, found.enabled, rebuildings, Math.floor(Date.now() / 30000)], () => [
+    redraw(place, [found.live, found.restart, found.enabled, found.seen_to_by, rebuildings, Math.floor(Date.now() / 30000)], () => [
       found.restart ? h("div", { class: "banner warn" }, h("span", { "aria-hidden": "true" }, "↻"), h("p", {}, `Rolling restart ${found.restart.number} of ${found.restart.by} is under way for ${since(found.restart.began)}: ${one(found.restart.done.length, "node")} done, left: ${found.restart.left.join(", ") || "none"}.`)) : null,
-      panel(["Now", h("small", {}, found.live.length ? one(found.live.length, "maintenance") : "")], found.live.length ? h("ul", { class: "problems" }, found.live.map(each => entry(each, rebuildings)))
+      found.enabled && !(found.seen_to_by || []).length ? h("div", { class: "banner warn" }, h("span", { "aria-hidden": "true" }, "!"), h("p", {}, "No node sees to maintenances (by_nodes in [settings.maintenance], or no node answered): they go on while somebody waits with ldctl maintenance wait NUMBER, or manage.")) : null,
+      panel(["Now", h("small", {}, [found.live.length ? one(found.live.length, "maintenance") : "", (found.seen_to_by || []).length ? `${found.seen_to_by.join(", ")} sees to them` : ""].filter(Boolean).join(", "))], found.live.length ? h("ul", { class: "problems" }, found.live.map(each => entry(each, rebuildings)))
         : h("p", { class: "empty" }, found.enabled ? "Nothing is being taken away." : "The cluster keeps no log of maintenances: set enabled = true in [settings.maintenance] of its file.")),
-      panel("Commands", h("pre", { tabindex: "0", "aria-label": "Commands" }, ["# take a node away when it is safe", "ldctl maintenance apply N3 --may-disappear --for 2h --reason 'new kernel'", "# empty it first", "ldctl maintenance apply N3 --drain --reason 'retired'", "# end one", "ldctl maintenance cancel NUMBER", "# grant what is safe, for as long as it runs", "ldctl maintenance manage"].join("\n")))]);
+      panel("Commands", h("pre", { tabindex: "0", "aria-label": "Commands" }, ["# take a node away when it is safe", "ldctl maintenance apply N3 --may-disappear --for 2h --reason 'new kernel'", "# empty it first", "ldctl maintenance apply N3 --drain --reason 'retired'", "# end one", "ldctl maintenance cancel NUMBER", "# wait until one is granted", "ldctl maintenance wait NUMBER"].join("\n")))]);
   }
   const stop = repeat(async signal => {
     found = await get("maintenances", {}, signal);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client.maintenance.commands import EndCause, EndMaintenance, GrantMaintenance
+from ldquery.maintenance.duties import sees_to
 from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
 from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.core.status import LogDeviceError, Status
@@ -47,6 +48,31 @@ async def test_what_is_safe_is_granted_one_after_the_other() -> None:
     await managed.log.propose(EndMaintenance(first, EndCause.DONE))
     assert await managed.look() == {second: []}
     assert managed.log.phase(second) == "GRANTED"
+
+
+async def test_nobody_is_asked_while_all_that_is_wanted_is_granted() -> None:
+    managed = Managed()
+    number = await managed.log.apply(0, seconds=100)
+    assert managed.manager.has_work
+    await managed.look()
+    assert not managed.manager.has_work
+    managed.pass_time(101)
+    assert managed.manager.has_work
+    managed.wall -= 50 * SECOND
+    await managed.log.propose(EndMaintenance(number, EndCause.DONE))
+    drained = await managed.log.apply(1, drain=True)
+    await managed.look()
+    assert (managed.log.phase(drained), managed.manager.has_work) == ("DRAINING", True)
+
+
+def test_who_sees_to_something() -> None:
+    rows = [
+        {"node_id": 1, "duties": "janitors; maintenances (failed: ACCESS: no, really)"},
+        {"node_id": 2, "duties": "maintenances of old"},
+        {"node_id": 3, "duties": "maintenances"},
+        {"node_id": 4},
+    ]
+    assert sees_to("maintenances", rows) == ["N1 (failed: ACCESS: no, really)", "N3"]
 
 
 async def test_one_that_cannot_go_holds_up_no_other() -> None:

@@ -1,0 +1,132 @@
+"""A running node's duties: watches whether they are its own, and runs a process for each that there is work for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from client.maintenance.settings import MaintenanceSettings
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.declare import settings_from
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.placement.sequencer_locator import locate_sequencer
+from server.duties.duty_watch import Duty, DutyStep, DutyWatch
+from server.duties.maintenance_duty import DUTY as MAINTENANCES
+from server.node_view import AdminView
+
+log = logging.getLogger("logdevice.duties")
+
+LOOK_SECONDS: Final = 2.0
+_END_SECONDS: Final = 5.0
+_ROOT: Final = Path(__file__).parents[2]
+
+
+def wanted_duties(config: ClusterConfig) -> list[Duty]:
+    """What nodes see to, as the configuration says."""
+    settings: MaintenanceSettings = settings_from(MaintenanceSettings, config.settings.get("maintenance", {}))
+    return [MAINTENANCES] if config.has_maintenances and settings.by_nodes else []
+
+
+class DutyKeeper:
+    """Use it as an async context manager, for as long as the node serves."""
+
+    def __init__(self, node: AdminView) -> None:
+        self._node = node
+        self._watches: dict[str, DutyWatch] = {}
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> DutyKeeper:
+        self._node.duties = self.mine
+        self._looking = asyncio.create_task(self._look_now_and_then(), name=f"N{self._node.node_id} duties")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._looking is not None
+        for task in (self._looking, *self._workers.values()):
+            task.cancel()
+        await asyncio.gather(self._looking, *self._workers.values(), return_exceptions=True)
+
+    def mine(self) -> list[str]:
+        """The duties of this node, each with what is the matter with it."""
+        return [
+            f"{duty.name}{f' (failed: {watch.trouble.replace(chr(59), chr(44))})' if watch is not None and watch.trouble else ''}"
+            for duty in wanted_duties(self._node.config)
+            if self._is_mine(duty.log)
+            for watch in [self._watches.get(duty.name)]
+        ]
+
+    def _is_mine(self, log: LogId) -> bool:
+        node = self._node
+        if node.readiness() is not Status.OK or node.node.sequencer is None:
+            return False
+        return locate_sequencer(log, node.config, node.node.gossip.may_sequence) == node.node_id
+
+    def _end_of(self, log: LogId) -> Lsn:
+        sequencer = self._node.node.sequencer
+        found = None if sequencer is None else sequencer.sequencers.get(log)
+        return LSN_INVALID if found is None else found.last_released
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self) -> None:
+        wanted = {duty.name: duty for duty in wanted_duties(self._node.config)}
+        for duty in wanted.values():
+            self._watches.setdefault(duty.name, DutyWatch(duty))
+        for name, watch in self._watches.items():
+            is_mine = name in wanted and self._is_mine(watch.duty.log)
+            step = watch.look(is_mine=is_mine, end=self._end_of(watch.duty.log), now=time.monotonic())
+            if step is DutyStep.BEGIN:
+                self._workers[name] = asyncio.create_task(self._work(watch), name=f"duty {name}")
+            elif step is DutyStep.END:
+                self._workers[name].cancel()
+
+    async def _work(self, watch: DutyWatch) -> None:
+        name, trouble = watch.duty.name, "it was ended"
+        try:
+            trouble = await self._run(name)
+        except OSError as error:
+            trouble = f"its process cannot be started: {error}"
+        finally:
+            watch.ended(trouble, time.monotonic())
+        if trouble:
+            log.warning("cannot see to %s: %s", name, trouble)
+
+    async def _run(self, name: str) -> str:
+        """Run the process to its end; why it failed, or empty."""
+        node = self._node
+        given = os.environ.get("PYTHONPATH")
+        # -P: a directory that happens to be the current one must not bring modules of its own
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "server.duties.worker", str(node.path), str(int(node.node_id)), name),
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{given}" if given else str(_ROOT)},
+        )
+        assert process.stdin is not None
+        assert process.stderr is not None
+        said = ""
+        try:
+            while line := await process.stderr.readline():
+                said = line.decode("utf-8", "replace").strip()
+                log.info("%s: %s", name, said)
+            return "" if await process.wait() == 0 else said or f"its process ended with {process.returncode}"
+        finally:
+            if process.returncode is None:
+                process.stdin.close()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_END_SECONDS):
+                        await process.wait()
+                if process.returncode is None:
+                    process.kill()
