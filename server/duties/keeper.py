@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from client.maintenance.settings import MaintenanceSettings
+from epoch_store.interface import ReadMetadata
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
+from server.configuration.keeper import ask_epoch_store
 from server.duties.duty_watch import Duty, DutyStep, DutyWatch
 from server.duties.maintenance_duty import DUTY as MAINTENANCES
 from server.node_view import AdminView
@@ -88,14 +90,15 @@ class DutyKeeper:
             is_mine = name in wanted and self._is_mine(watch.duty.log)
             step = watch.look(is_mine=is_mine, end=self._end_of(watch.duty.log), now=time.monotonic())
             if step is DutyStep.BEGIN:
-                self._workers[name] = asyncio.create_task(self._work(watch), name=f"duty {name}")
+                self._workers[name] = asyncio.create_task(self.work(watch), name=f"duty {name}")
             elif step is DutyStep.END:
                 self._workers[name].cancel()
 
-    async def _work(self, watch: DutyWatch) -> None:
+    async def work(self, watch: DutyWatch) -> None:
+        """Do what there is to do, and tell the watch that it has ended."""
         name, trouble = watch.duty.name, "it was ended"
         try:
-            trouble = await self._run(name)
+            trouble = await run_worker(self._node, name) if await self._may_be_wanted(watch.duty.log) else ""
         except OSError as error:
             trouble = f"its process cannot be started: {error}"
         finally:
@@ -103,30 +106,35 @@ class DutyKeeper:
         if trouble:
             log.warning("cannot see to %s: %s", name, trouble)
 
-    async def _run(self, name: str) -> str:
-        """Run the process to its end; why it failed, or empty."""
-        node = self._node
-        given = os.environ.get("PYTHONPATH")
-        # -P: a directory that happens to be the current one must not bring modules of its own
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "server.duties.worker", str(node.path), str(int(node.node_id)), name),
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{given}" if given else str(_ROOT)},
-        )
-        assert process.stdin is not None
-        assert process.stderr is not None
-        said = ""
-        try:
-            while line := await process.stderr.readline():
-                said = line.decode("utf-8", "replace").strip()
-                log.info("%s: %s", name, said)
-            return "" if await process.wait() == 0 else said or f"its process ended with {process.returncode}"
-        finally:
+    async def _may_be_wanted(self, log: LogId) -> bool:
+        """False: nobody has used the log, so that a process would find nothing. Its start takes a second of a processor."""
+        found = await ask_epoch_store(self._node.ask_epoch_store, ReadMetadata(log))
+        return found.status is not Status.EMPTY
+
+
+async def run_worker(node: AdminView, name: str) -> str:
+    """Run the process to its end; why it failed, or empty."""
+    given = os.environ.get("PYTHONPATH")
+    # -P: a directory that happens to be the current one must not bring modules of its own
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "server.duties.worker", str(node.path), str(int(node.node_id)), name),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{given}" if given else str(_ROOT)},
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    said = ""
+    try:
+        while line := await process.stderr.readline():
+            said = line.decode("utf-8", "replace").strip()
+            log.info("%s: %s", name, said)
+        return "" if await process.wait() == 0 else said or f"its process ended with {process.returncode}"
+    finally:
+        if process.returncode is None:
+            process.stdin.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await process.wait()
             if process.returncode is None:
-                process.stdin.close()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_END_SECONDS):
-                        await process.wait()
-                if process.returncode is None:
-                    process.kill()
+                process.kill()
