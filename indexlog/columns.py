@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,36 +24,70 @@ _ROW_BYTES: Final = 24
 """What a row takes besides id and contents, about."""
 
 
+class RowBuffer:
+    """Collects modifications of any indexes, oldest first, and sorts and merges them all at once: many small indexes as fast as a large one."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._columns: tuple[list[int], list[str], list[bool], list[int], list[bytes | None]] = ([], [], [], [], [])
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, index: str, docid: str, deleted: bool, timestamp: int, contents: bytes | None) -> None:
+        """The next modification, with its contents as `pack_contents` gives them."""
+        codes, docids, are_deleted, timestamps, all_contents = self._columns
+        code = self._codes.get(index)
+        if code is None:
+            code = self._codes[index] = len(self._codes)
+        codes.append(code)
+        docids.append(docid)
+        are_deleted.append(deleted)
+        timestamps.append(timestamp)
+        all_contents.append(contents)
+
+    def rows(self) -> IndexRows:
+        """What they come to."""
+        codes, *columns = self._columns
+        names = sorted(self._codes)
+        ranks = {name: rank for rank, name in enumerate(names)}
+        by_name = pa.array([ranks[name] for name in self._codes], pa.int32())
+        return merged_rows(names, pa.table(columns, schema=SCHEMA), by_name.take(pa.array(codes, pa.int32())))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRows:
+    """Modifications of several indexes side by side: in the order of indexes, then of document ids, each document once."""
+
+    table: pa.Table
+    """In one piece."""
+    indexes: list[str]
+    """Those that have rows, in their order."""
+    records: list[int]
+    """How many rows each has."""
+
+    def totals(self) -> Iterator[tuple[str, int, int, int]]:
+        """Of each index: its rows, the bytes that they take, about, and the least timestamp."""
+        if not self.indexes:
+            return
+        codes = pa.RunEndEncodedArray.from_arrays(
+            pc.cumulative_sum(pa.array(self.records, pa.int32())), pa.array(range(len(self.records)), pa.int32())
+        )
+        flat = pa.table(
+            [pc.run_end_decode(codes), _row_sizes(self.table), self.table.column("timestamp").combine_chunks()],
+            names=["code", "size", "timestamp"],
+        )
+        found = flat.group_by("code", use_threads=False).aggregate([("size", "sum"), ("timestamp", "min")])
+        sizes, timestamps = found.column("size_sum").to_pylist(), found.column("timestamp_min").to_pylist()
+        yield from zip(self.indexes, self.records, sizes, timestamps, strict=True)
+
+
 def table_of(rows: Iterable[tuple[str, Modification]]) -> pa.Table:
     """Modifications of one index, neighbours in the order, oldest first."""
-    return tables_of({"": rows})[""]
-
-
-def tables_of(rows: Mapping[str, Iterable[tuple[str, Modification]]]) -> dict[str, pa.Table]:
-    """Those of several indexes, by index: as `table_of`, and many small ones as fast as a large one."""
-    docids: list[str] = []
-    changes: list[Modification] = []
-    ends: dict[str, int] = {}
-    for index in sorted(rows):
-        found: dict[str, Modification] = {}
-        for docid, change in rows[index]:
-            older = found.get(docid)
-            found[docid] = change if older is None else merge(older, change)
-        own = sorted(found)
-        docids += own
-        changes += [found[docid] for docid in own]
-        ends[index] = len(docids)
-    whole = pa.table(
-        [
-            docids,
-            [change.deleted for change in changes],
-            [change.timestamp for change in changes],
-            list(map(pack_contents, changes)),
-        ],
-        schema=SCHEMA,
-    )
-    begins = [0, *ends.values()]
-    return {index: whole.slice(begin, end - begin) for begin, (index, end) in zip(begins, ends.items(), strict=False)}
+    buffer = RowBuffer()
+    for docid, change in rows:
+        buffer.add("", docid, change.deleted, change.timestamp, pack_contents(change))
+    return buffer.rows().table
 
 
 def rows_of(table: pa.Table) -> Iterator[tuple[str, Modification]]:
@@ -67,76 +101,107 @@ def merged(tables: Sequence[pa.Table], *, oldest: bool) -> pa.Table:
     """Neighbours, oldest first, as one table.
 
     Args:
+        tables: of one index, each sorted by document id and with each document once.
         oldest: nothing older is left of these documents: deletes have done their work.
     """
     table = pa.concat_tables(tables)
     if len(tables) > 1:
-        table = _unique(table.take(pc.sort_indices(table.column("docid"))).combine_chunks())
-    return _without_deletes(table) if oldest else table
+        table, _ = _merged(table.combine_chunks(), [("docid", _plain(table.column("docid")))], None)
+    return _without_deletes(table, None) if oldest else table
 
 
-def _unique(table: pa.Table) -> pa.Table:
-    """From a table that is sorted by document id, those of one document oldest first."""
-    docids = table.column("docid").combine_chunks()
-    count = len(docids)
+def merged_rows(
+    indexes: Sequence[str],
+    table: pa.Table,
+    codes: pa.Array,
+    ranks: pa.Array | None = None,
+    oldest: Sequence[bool] | None = None,
+) -> IndexRows:
+    """Modifications of several indexes, sorted and merged.
+
+    Args:
+        indexes: in their order.
+        table: rows in any order of indexes and documents.
+        codes: of each row, the place of its index in `indexes`.
+        ranks: of each row, how new it is among those of its document; None: older ones come first.
+        oldest: of which indexes nothing older is left, so that deletes have done their work; None: of none.
+    """
+    keys = [("code", codes), ("docid", _plain(table.column("docid")))]
+    table, codes = _merged(table.combine_chunks(), keys, ranks)
+    if oldest is not None:
+        flags = pa.array(oldest, pa.bool_()).take(codes)
+        codes = codes.filter(_stays(table, flags))
+        table = _without_deletes(table, flags)
+    counts = pc.value_counts(codes)
+    found = [indexes[code] for code in counts.field("values").to_pylist()]
+    return IndexRows(table.combine_chunks(), found, counts.field("counts").to_pylist())
+
+
+def _merged(table: pa.Table, keys: list[tuple[str, pa.Array]], ranks: pa.Array | None) -> tuple[pa.Table, pa.Array]:
+    """The rows of a table in one piece in the order of keys, those of equal keys merged; and the first key of what is left."""
+    chosen = keys if ranks is None else [*keys, ("rank", ranks)]
+    batch = pa.RecordBatch.from_arrays([column for _, column in chosen], names=[name for name, _ in chosen])
+    order = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name, _ in chosen])  # a stable sort
+    count = len(order)
     if count < 2:
-        return table
-    differs = pc.not_equal(docids.slice(1), docids.slice(0, count - 1))
-    if pc.all(differs).as_py():
-        return table
-    is_last = pa.concat_arrays([_plain(differs), pa.array([True])])
-    repeated = pc.indices_nonzero(pc.invert(is_last)).to_pylist()
-    runs: defaultdict[int, list[int]] = defaultdict(list)
-    for at in reversed(repeated):
-        # of neighbours of the same id, all but the last are in `repeated`; the last is the key
-        runs[_last_of(at, runs)].append(at)
-    deleted, contents, timestamps = table.column("deleted"), table.column("contents"), table.column("timestamp")
-    changed: dict[int, Modification] = {}
-    for last, older in runs.items():
-        if deleted[last].as_py():
-            continue
-        places = [*reversed(older), last]
-        change = _change(deleted, contents, timestamps, places[0])
-        for place in places[1:]:
-            change = merge(change, _change(deleted, contents, timestamps, place))
-        changed[last] = change
-    kept = table.filter(is_last)
-    return _replaced(kept, _kept_places(is_last, changed), changed)
+        return table, keys[0][1]
+    differs = None
+    for _, column in reversed(keys):
+        ordered = column.take(order)
+        own = pc.not_equal(ordered.slice(1), ordered.slice(0, count - 1))
+        differs = own if differs is None else pc.or_(differs, own)
+    is_last = pa.concat_arrays([differs, pa.array([True])])
+    newest = order.filter(is_last)
+    found = table.take(newest)
+    if len(newest) < count:
+        found = _with_changes(found, _folded(table, order, is_last))
+    return found, ordered.filter(is_last)
 
 
-def _last_of(at: int, runs: dict[int, list[int]]) -> int:
-    """Where the run of row `at` ends, when the rows behind it are handled."""
-    newest = next(reversed(runs), None)
-    if newest is not None and runs[newest][-1] == at + 1:
-        return newest
-    return at + 1
+def _folded(table: pa.Table, order: pa.Array, is_last: pa.Array) -> dict[int, Modification]:
+    """What documents come to whose newest modification does not replace the ones before: by their places among the last rows of documents."""
+    count = len(order)
+    is_first = pa.concat_arrays([pa.array([True]), is_last.slice(0, count - 1)])
+    ends_run = pc.or_(is_first, _plain(table.column("deleted")).take(order))  # nothing before it counts
+    lasts = pc.indices_nonzero(pc.and_(is_last, pc.invert(ends_run)))
+    if not len(lasts):
+        return {}
+    counted = ends_run.to_pylist()
+    places: list[int] = []
+    ends: list[int] = []
+    for last in lasts.to_pylist():
+        begin = last
+        while not counted[begin]:
+            begin -= 1
+        places += range(begin, last + 1)
+        ends.append(len(places))
+    steps = [change for _, change in rows_of(table.take(order.take(pa.array(places))))]
+    kept = pc.subtract(pc.cumulative_sum(pc.cast(is_last, pa.int64())).take(lasts), 1).to_pylist()
+    found: dict[int, Modification] = {}
+    begin = 0
+    for place, end in zip(kept, ends, strict=True):
+        change = steps[begin]
+        for newer in steps[begin + 1 : end]:
+            change = merge(change, newer)
+        found[place] = change
+        begin = end
+    return found
 
 
-def _change(deleted: Any, contents: Any, timestamps: Any, at: int) -> Modification:
-    return unpack_contents(deleted[at].as_py(), contents[at].as_py(), timestamps[at].as_py())
-
-
-def _kept_places(is_last: pa.Array, changed: dict[int, Modification]) -> list[int]:
-    """Where the changed rows are once only the last ones are kept."""
+def _with_changes(table: pa.Table, changed: dict[int, Modification]) -> pa.Table:
+    """A table in which other modifications are at some places, in ascending order."""
     if not changed:
-        return []
-    ranks = pc.cumulative_sum(pc.cast(is_last, pa.int64()))
-    return [ranks[at].as_py() - 1 for at in sorted(changed)]
-
-
-def _replaced(table: pa.Table, places: list[int], changed: dict[int, Modification]) -> pa.Table:
-    if not places:
         return table
-    mask = [False] * len(table)
-    for place in places:
-        mask[place] = True
-    changes = [changed[at] for at in sorted(changed)]
-    columns: dict[str, Any] = {name: table.column(name).combine_chunks() for name in SCHEMA.names}
+    flags = [False] * len(table)
+    for place in changed:
+        flags[place] = True
+    mask, changes = pa.array(flags), changed.values()
+    columns: dict[str, Any] = {name: _plain(table.column(name)) for name in SCHEMA.names}
     for name, values in (
         ("deleted", pa.array([change.deleted for change in changes], pa.bool_())),
         ("contents", pa.array(list(map(pack_contents, changes)), pa.binary())),
     ):
-        columns[name] = pc.replace_with_mask(_plain(columns[name]), pa.array(mask), values)
+        columns[name] = pc.replace_with_mask(columns[name], mask, values)
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
@@ -144,10 +209,21 @@ def _plain(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _without_deletes(table: pa.Table) -> pa.Table:
-    deleted, empty = table.column("deleted"), pc.is_null(table.column("contents"))
-    kept = table.filter(pc.invert(pc.and_(deleted, empty)))
-    return kept.set_column(1, SCHEMA.field("deleted"), pa.array([False] * len(kept), pa.bool_()))
+def _stays(table: pa.Table, flags: pa.Array | None) -> pa.Array:
+    """Which rows are more than a delete that has done its work."""
+    goes = pc.and_(_plain(table.column("deleted")), pc.is_null(_plain(table.column("contents"))))
+    return pc.invert(goes if flags is None else pc.and_(goes, flags))
+
+
+def _without_deletes(table: pa.Table, flags: pa.Array | None) -> pa.Table:
+    """Rows without deletes: all of them, or those that have a flag."""
+    stays = _stays(table, flags)
+    kept = table.filter(stays)
+    if flags is None:
+        deleted = pa.array([False] * len(kept), pa.bool_())
+    else:
+        deleted = pc.and_not(_plain(kept.column("deleted")), flags.filter(stays))
+    return kept.set_column(1, SCHEMA.field("deleted"), deleted)
 
 
 def behind(table: pa.Table, docid: str | None) -> pa.Table:
@@ -196,26 +272,31 @@ def pieces_of(tables: Iterable[pa.Table], bytes_max: int) -> Iterator[pa.Table]:
     room = bytes_max
     for table in tables:
         begin = 0
-        for at, size in enumerate(row_sizes(table)):
-            if size > room and (waiting or at > begin):
-                waiting.append(table.slice(begin, at - begin))
-                yield pa.concat_tables(waiting).combine_chunks()
-                waiting, begin, room = [], at, bytes_max
-            room -= size
+        whole = size_of(table)
+        if whole <= room:
+            room -= whole
+        else:
+            for at, size in enumerate(_row_sizes(table).to_pylist()):
+                if size > room and (waiting or at > begin):
+                    waiting.append(table.slice(begin, at - begin))
+                    yield pa.concat_tables(waiting).combine_chunks()
+                    waiting, begin, room = [], at, bytes_max
+                room -= size
         if begin < len(table):
             waiting.append(table.slice(begin))
     if waiting:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def row_sizes(table: pa.Table) -> list[int]:
+def _row_sizes(table: pa.Table) -> pa.Array:
     """Bytes that each row takes, about."""
     lengths = pc.add(
-        pc.binary_length(table.column("docid")), pc.coalesce(pc.binary_length(table.column("contents")), 0)
+        pc.binary_length(_plain(table.column("docid"))),
+        pc.coalesce(pc.binary_length(_plain(table.column("contents"))), 0),
     )
-    return pc.add(lengths, _ROW_BYTES).to_pylist()  # type: ignore[no-any-return]
+    return pc.add(lengths, _ROW_BYTES)
 
 
 def size_of(table: pa.Table) -> int:
     """Bytes that its rows take, about."""
-    return sum(row_sizes(table))
+    return int(pc.sum(_row_sizes(table)).as_py() or 0)

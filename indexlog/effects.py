@@ -68,7 +68,7 @@ class ManifestOutcome:
     """What a command came to."""
 
     number: int = 0
-    """The token of a job that began, otherwise the serial."""
+    """The token of a job that began, how many runs of several were refused, otherwise the serial."""
     refused: Status | None = None
     reason: str = ""
 

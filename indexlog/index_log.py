@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -28,6 +28,7 @@ from indexlog.effects import (
     TrimmedRange,
 )
 from indexlog.jobs import (
+    AddedReport,
     CollectReport,
     DealReport,
     MergeReport,
@@ -67,6 +68,7 @@ FOLLOW_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 1800.0
 _READ_AT_ONCE: Final = 5000
 T = TypeVar("T")
+R = TypeVar("R", bound=AddedReport)
 
 
 async def make_index_log(
@@ -283,13 +285,33 @@ class IndexLog(PublicNames):
         """A writer; the options are those of `Client.buffered_writer`."""
         return IndexWriter(self.client, self.manifest, clock=self._clock, **options)
 
-    async def deal(self) -> DealReport:
+    async def deal(self, *, jobs: int = 1) -> DealReport:
         """Deal what the raw logs hold at this moment.
+
+        Args:
+            jobs: so many at once, each of a share of the raw logs.
 
         Raises:
             LogDeviceError: DATALOSS: records are lost, nothing behind them in that log is dealt; PREEMPTED: somebody ended this job; others.
+                Of several jobs the others end first.
         """
-        return await self.run(deal_job(lambda: self.state, self.store))
+        found = DealReport()
+        if jobs > 1:
+            await self._together(found, [deal_job(self._view, self.store, share=(n, jobs)) for n in range(jobs)])
+        found.add(await self.run(deal_job(self._view, self.store)))  # of further generations
+        return found
+
+    def _view(self) -> ManifestState:
+        return self.state
+
+    async def _together(self, found: R, steps: Sequence[Steps[R]]) -> R:
+        """Several jobs at once; all of them end before one that fails is told."""
+        ended = await asyncio.gather(*map(self.run, steps), return_exceptions=True)
+        for each in ended:
+            if isinstance(each, BaseException):
+                raise each
+            found.add(each)
+        return found
 
     async def optimize(
         self, policy: MergePolicy = STANDARD_POLICY, *, index: str | None = None, jobs: int = 1
@@ -305,19 +327,10 @@ class IndexLog(PublicNames):
             LogDeviceError: as `deal`; of several jobs the others end first.
         """
         shares = [(number, jobs) for number in range(jobs)] if index is None else [(0, 1)]
-        ended = await asyncio.gather(
-            *(
-                self.run(merge_job(lambda: self.state, self.store, policy, index=index, share=share))
-                for share in shares
-            ),
-            return_exceptions=True,
+        return await self._together(
+            MergeReport(),
+            [merge_job(self._view, self.store, policy, index=index, share=share) for share in shares],
         )
-        found = MergeReport()
-        for each in ended:
-            if isinstance(each, BaseException):
-                raise each
-            found.add(each)
-        return found
 
     async def collect(self, *, grace: float = GRACE_SECONDS) -> CollectReport:
         """Delete files that were replaced more than `grace` seconds ago, and what jobs left that have ended."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-import pyarrow as pa
 from google_crc32c import value as crc32c
 
-from indexlog.columns import merged_runs, tables_of
+from indexlog.columns import RowBuffer
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -22,11 +21,23 @@ from indexlog.effects import (
     TrimmedRange,
     View,
 )
-from indexlog.manifest.commands import BeginJob, Deal, DropIndex, EndJob, Forget, OutputFile, Replace, SliceEntry
+from indexlog.manifest.commands import (
+    BeginJob,
+    Deal,
+    DropIndex,
+    EndJob,
+    Forget,
+    OutputFile,
+    Replace,
+    ReplacedRun,
+    ReplaceRuns,
+    SliceEntry,
+)
 from indexlog.manifest.parts import PartKind
+from indexlog.merging import MergeTask, do_merge, merge_tasks
 from indexlog.planning import MergePlan, MergePolicy, forgettable, garbage, plan_merge
-from indexlog.records import Modification, readable_record
-from indexlog.stored import read_run, write_container, write_run
+from indexlog.records import readable_row
+from indexlog.stored import write_container
 from indexlog.stores import FileStore
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -35,8 +46,19 @@ DEAL_BYTES_MAX: Final = 32_000_000
 T = TypeVar("T")
 
 
+class AddedReport:
+    """What several jobs did, as one job tells it."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def add(self, other: Self) -> None:
+        """What another job did too."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
 @dataclass(slots=True)
-class DealReport:
+class DealReport(AddedReport):
     """What a job dealt."""
 
     records: int = 0
@@ -48,7 +70,7 @@ class DealReport:
 
 
 @dataclass(slots=True)
-class MergeReport:
+class MergeReport(AddedReport):
     """What a job sorted and optimized."""
 
     sorted: int = 0
@@ -59,11 +81,6 @@ class MergeReport:
     """That were written."""
     overtaken: int = 0
     """Merges that were refused: others had replaced an input."""
-
-    def add(self, other: MergeReport) -> None:
-        """What another job did too."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
@@ -113,24 +130,20 @@ class DealtRange:
     records: int = 0
     size: int = 0
     unreadable: int = 0
-    rows: dict[str, list[tuple[str, Modification]]] = field(default_factory=dict)
+    buffer: RowBuffer = field(default_factory=RowBuffer)
 
     def add(self, lsn: int, payload: bytes | None, floors: Mapping[str, int]) -> None:
         """The next record."""
         if payload == b"":
             return  # what ends a raw log
-        record = readable_record(payload)
-        if record is None:
+        row = readable_row(payload)
+        if row is None:
             self.unreadable += 1
             return
         self.records += 1
         self.size += len(payload or b"")
-        if lsn > floors.get(record.index, 0):
-            self.rows.setdefault(record.index, []).append((record.docid, record.change))
-
-    def tables(self) -> dict[str, pa.Table]:
-        """A table for each index."""
-        return tables_of(self.rows)
+        if not floors or lsn > floors.get(row[0], 0):
+            self.buffer.add(*row)
 
 
 def floors_of(view: View, log: int) -> dict[str, int]:
@@ -147,23 +160,33 @@ def deal_range(
     dealt = DealtRange()
     for lsn, payload in records:
         dealt.add(lsn, payload, floors)
-    slices = write_container(store, path, dealt.tables()) if dealt.rows else []
+    slices = write_container(store, path, dealt.buffer.rows()) if len(dealt.buffer) else []
     return dealt, slices
 
 
-def deal_job(view: View, store: FileStore, *, bytes_max: int = DEAL_BYTES_MAX) -> Steps[DealReport]:
-    """Deal what the raw logs hold at this moment."""
+def deal_job(
+    view: View, store: FileStore, *, bytes_max: int = DEAL_BYTES_MAX, share: tuple[int, int] = (0, 1)
+) -> Steps[DealReport]:
+    """Deal what the raw logs hold at this moment.
+
+    Args:
+        view: the manifest.
+        store: for files.
+        bytes_max: payloads that are made into one container.
+        share: which share of the raw logs, from 0 on, of how many that other jobs do at the same time. Such a job deals one generation.
+    """
+    number, shares = share
 
     def work(token: int) -> Steps[DealReport]:
         report = DealReport()
         yield ConfirmView()
         while (generation := view().generation()) is not None:
             tails: Mapping[int, int] = yield FindTails(generation.logs)
-            for place, log in enumerate(generation.logs):
+            for place, log in list(enumerate(generation.logs))[number::shares]:
                 end = tails[log] if generation.ends is None else min(tails[log], generation.ends[place])
                 yield from _deal_log(view, store, token, log, end, bytes_max, report)
             now = view().generation()
-            if now is None or now.number == generation.number:
+            if now is None or now.number == generation.number or shares > 1:
                 break
         return report
 
@@ -210,12 +233,6 @@ def commit_range(
 # Merging
 
 
-def merge_parts(store: FileStore, path: str, plan: MergePlan) -> OutputFile | None:
-    """Write the file that a plan asks for."""
-    runs: list[Iterator[pa.Table]] = [read_run(store, part) for part in plan.parts]
-    return write_run(store, path, plan.kind, plan.timestamp, merged_runs(runs, oldest=plan.is_oldest))
-
-
 def merge_job(
     view: View, store: FileStore, policy: MergePolicy, *, index: str | None = None, share: tuple[int, int] = (0, 1)
 ) -> Steps[MergeReport]:
@@ -228,43 +245,65 @@ def merge_job(
         index: only this one.
         share: which share of all indexes, from 0 on, of how many that other jobs do at the same time.
     """
-    number_of, shares = share
 
     def work(token: int) -> Steps[MergeReport]:
         report = MergeReport()
         yield ConfirmView()
         number = 0
-        names = [name for name in sorted(view().indexes) if crc32c(name.encode()) % shares == number_of]
-        for name in names if index is None else [index]:
-            while (plan := plan_merge(name, view().parts(name), policy)) is not None:
+        while plans := merge_plans(view, policy, index=index, share=share):
+            for task in merge_tasks(plans):
                 number += 1
-                yield from _merge(view, store, f"{token}/{number}.parquet", token, plan, report)
+                yield from _merge(view, store, f"{token}/{number}.{task.suffix}", token, task, report)
         return report
 
     return job(work)
 
 
-def _merge(view: View, store: FileStore, path: str, token: int, plan: MergePlan, report: MergeReport) -> Steps[None]:
+def merge_plans(
+    view: View, policy: MergePolicy, *, index: str | None = None, share: tuple[int, int] = (0, 1)
+) -> list[MergePlan]:
+    """What is merged next, of each index, in the order of indexes."""
+    state, (number, shares) = view(), share
+    names = [index] if index is not None else sorted(state.indexes)
+    return [
+        plan
+        for name in names
+        if (shares == 1 or crc32c(name.encode()) % shares == number)
+        and (plan := plan_merge(name, state.parts(name), policy)) is not None
+    ]
+
+
+def _merge(view: View, store: FileStore, path: str, token: int, task: MergeTask, report: MergeReport) -> Steps[None]:
     try:
-        output: OutputFile | None = yield DoWork(lambda: merge_parts(store, path, plan))
+        outputs: list[OutputFile | None] = yield DoWork(lambda: do_merge(store, path, task))
     except FileNotFoundError as error:  # replaced and collected meanwhile
         yield ConfirmView()
-        if set(plan.parts) <= set(view().parts(plan.index)):
-            raise lost_file(plan.index, error) from None
+        if all(set(plan.parts) <= set(view().parts(plan.index)) for plan in task.plans):
+            raise lost_file(", ".join(plan.index for plan in task.plans[:10]), error) from None
         report.overtaken += 1
         return
-    yield from commit_merge(token, plan, output, report)
+    yield from commit_merge(token, task, outputs, report)
 
 
-def commit_merge(token: int, plan: MergePlan, output: OutputFile | None, report: MergeReport) -> Steps[None]:
+def commit_merge(token: int, task: MergeTask, outputs: Sequence[OutputFile | None], report: MergeReport) -> Steps[None]:
     """Put a file in the place of what it was made of."""
-    keys = [part.key for part in plan.parts]
-    outcome: ManifestOutcome = yield ProposeCommand(Replace(token, plan.index, keys, plan.is_oldest, output))
-    if outcome.refused is Status.STALE:
-        report.overtaken += 1
-    elif outcome.refused is not None:
-        raise refused(outcome)
+    runs = [
+        ReplacedRun(plan.index, [part.key for part in plan.parts], plan.is_oldest, output)
+        for plan, output in zip(task.plans, outputs, strict=True)
+    ]
+    if task.shares_file:
+        outcome: ManifestOutcome = yield ProposeCommand(ReplaceRuns(token, runs))
+        overtaken = outcome.number
     else:
+        (run,) = runs
+        outcome = yield ProposeCommand(Replace(token, run.index, run.inputs, run.drops_deletes, run.output))
+        overtaken = int(outcome.refused is Status.STALE)
+    if outcome.refused not in (None, Status.STALE):
+        raise refused(outcome)
+    report.overtaken += overtaken
+    if overtaken == len(runs):
+        return
+    for plan, output in zip(task.plans, outputs, strict=True):
         report.sorted += plan.kind is PartKind.SORTED
         report.optimized += plan.kind is PartKind.OPTIMIZED
         report.records += 0 if output is None else output.records

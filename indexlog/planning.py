@@ -28,6 +28,8 @@ class MergePolicy:
     """With more sorted files than this they are optimized."""
     ratio: float = 2.0
     """An optimized file is merged again when it is less than this many times as large as what is newer."""
+    own_file_bytes: int = 4_000_000
+    """With more bytes than this to be merged an index gets a file of its own; others share one."""
 
 
 STANDARD_POLICY: Final = MergePolicy()
@@ -45,6 +47,13 @@ class MergePlan:
     """Of the file."""
     is_oldest: bool
     """The first part is the oldest of the index, so deletes go."""
+    has_own_file: bool = True
+    """The file is of this index alone."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all parts."""
+        return sum(part.bytes for part in self.parts)
 
     @property
     def timestamp(self) -> int:
@@ -60,8 +69,7 @@ def plan_merge(index: str, parts: list[Part], policy: MergePolicy) -> MergePlan 
     """
     slices = [part for part in parts if part.kind is PartKind.UNSORTED]
     if slices and (len(slices) > policy.slices_max or sum(part.bytes for part in slices) > policy.slice_bytes_max):
-        begin = len(parts) - len(slices)
-        return MergePlan(index, tuple(slices), PartKind.SORTED, begin == 0)
+        return _planned(index, slices, PartKind.SORTED, len(parts) == len(slices), policy)
     files = parts[: len(parts) - len(slices)]
     begin = next((at for at, part in enumerate(files) if part.kind is PartKind.SORTED), len(files))
     if len(files) - begin <= policy.sorted_max:
@@ -70,7 +78,12 @@ def plan_merge(index: str, parts: list[Part], policy: MergePolicy) -> MergePlan 
     while begin and files[begin - 1].bytes < policy.ratio * size:
         begin -= 1
         size += files[begin].bytes
-    return MergePlan(index, tuple(files[begin:]), PartKind.OPTIMIZED, begin == 0)
+    return _planned(index, files[begin:], PartKind.OPTIMIZED, begin == 0, policy)
+
+
+def _planned(index: str, parts: list[Part], kind: PartKind, is_oldest: bool, policy: MergePolicy) -> MergePlan:
+    size = sum(part.bytes for part in parts)
+    return MergePlan(index, tuple(parts), kind, is_oldest, size > policy.own_file_bytes)
 
 
 def garbage(listed: Iterable[tuple[str, int]], state: ManifestState) -> list[tuple[str, int]]:

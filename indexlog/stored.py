@@ -1,48 +1,128 @@
-"""Containers and files of one index: how they are written, and read from any document on."""
+"""Containers, which hold rows of many indexes, and files of one index: how they are written, and read from any document on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexlog.columns import SCHEMA, between, pieces_of, row_sizes
+from indexlog.columns import SCHEMA, IndexRows, between, pieces_of, size_of
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.stores import FileStore
 
 PAGE_BYTES_MAX: Final = 5_000_000
 """Of a row group, and of a page."""
+BATCH_BYTES: Final = 256_000
+"""Of a batch of a container, about: what is unpacked for one row."""
 _WRITE_OPTIONS: Final[Mapping[str, Any]] = {
     "compression": "zstd",
     "write_statistics": ["docid"],
     "use_dictionary": False,
     "column_encoding": {"docid": "DELTA_BYTE_ARRAY"},
 }
+_ROWS: Final = "rows"
+"""In the metadata of a container: how many rows each of its batches has, besides the last one."""
 
 
-def write_container(store: FileStore, path: str, tables: Mapping[str, pa.Table]) -> list[SliceEntry]:
-    """Write what was dealt, a batch for each index; all tables have rows."""
-    indexes = sorted(tables)
-    # once for all of them: there may be thousands with a few rows each
-    whole = pa.concat_tables([tables[index] for index in indexes])
-    sizes, timestamps = row_sizes(whole), whole.column("timestamp").to_pylist()
-    slices, begin = [], 0
-    with (
-        store.create(path) as file,
-        pa.ipc.new_file(file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)) as writer,
-    ):
-        for index in indexes:
-            table = tables[index]
-            batches = table.to_batches()
-            (batch,) = batches if len(batches) == 1 else table.combine_chunks().to_batches()
-            writer.write_batch(batch)
-            end = begin + len(table)
-            slices.append(SliceEntry(index, len(table), sum(sizes[begin:end]), min(timestamps[begin:end])))
-            begin = end
-    return slices
+def write_container(store: FileStore, path: str, rows: IndexRows) -> list[SliceEntry]:
+    """Write what was dealt; there are rows."""
+    _write_rows(store, path, rows.table, "lz4")
+    return [SliceEntry(*totals) for totals in rows.totals()]
+
+
+def write_pack(
+    store: FileStore, path: str, rows: IndexRows, kinds: Mapping[str, tuple[PartKind, int]]
+) -> dict[str, OutputFile]:
+    """Write runs of several indexes into one file. What became of each that has rows.
+
+    Args:
+        store: for the file.
+        path: of the file.
+        rows: of all runs; there are some.
+        kinds: of the part of each index, with its timestamp.
+    """
+    size = _write_rows(store, path, rows.table, "zstd")
+    totals = list(rows.totals())
+    whole = sum(raw for _, _, raw, _ in totals)
+    found: dict[str, OutputFile] = {}
+    place = 0
+    for index, records, raw, _ in totals:
+        kind, timestamp = kinds[index]
+        found[index] = OutputFile(path, kind, records, max(1, raw * size // whole), timestamp, place)
+        place += records
+    return found
+
+
+def _write_rows(store: FileStore, path: str, table: pa.Table, compression: str) -> int:
+    """A container; its size."""
+    step = max(1, len(table) * BATCH_BYTES // max(BATCH_BYTES, size_of(table)))
+    table = table.replace_schema_metadata({_ROWS: str(step)})
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with store.create(path) as file:
+        with pa.ipc.new_file(file, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=step)
+        return file.tell()
+
+
+class Container:
+    """Reads rows of a container by their places."""
+
+    def __init__(self, file: Any) -> None:
+        self._reader = pa.ipc.open_file(file)
+        self._step = int(self._reader.schema.metadata[_ROWS.encode()])
+        self._last: tuple[int, pa.RecordBatch | None] = (-1, None)
+
+    def _batch(self, number: int) -> pa.RecordBatch:
+        if self._last[0] != number:
+            self._last = number, self._reader.get_batch(number)
+        return self._last[1]
+
+    def rows(self, first: int, count: int) -> pa.Table:
+        """`count` rows from the place `first` on."""
+        begin, end = first // self._step, (first + count - 1) // self._step
+        table = pa.Table.from_batches([self._batch(number) for number in range(begin, end + 1)])
+        return table.replace_schema_metadata(None).slice(first - begin * self._step, count)
+
+    def docid(self, place: int) -> str:
+        """Of the row at a place."""
+        number, row = divmod(place, self._step)
+        docid: str = self._batch(number).column(0)[row].as_py()
+        return docid
+
+    def within(self, first: int, count: int, after: str | None, until: str | None) -> pa.Table:
+        """Those of rows that are sorted by document id which are behind one id, up to another one. It unpacks batches that have some, and few others."""
+        places = range(first, first + count)
+        begin = 0 if after is None else bisect_right(places, after, key=self.docid)
+        end = count if until is None else bisect_right(places, until, begin, key=self.docid)
+        return self.rows(first + begin, end - begin) if begin < end else SCHEMA.empty_table()
+
+
+def read_rows(store: FileStore, path: str, places: Sequence[tuple[int, int]]) -> list[pa.Table]:
+    """Ranges of rows of a file, each with its first row (or `WHOLE_FILE`) and its length, in ascending order.
+
+    Raises:
+        FileNotFoundError: it was collected.
+    """
+    with store.open(path) as file:
+        if places[0][0] == WHOLE_FILE:
+            return [pq.read_table(file, use_threads=False).cast(SCHEMA)]
+        container = Container(file)
+        return [container.rows(first, count) for first, count in _joined(places)]
+
+
+def _joined(places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Neighbours as one range."""
+    begin, end = places[0][0], places[0][0]
+    for first, count in places:
+        if first != end:
+            yield begin, end - begin
+            begin = first
+        end = first + count
+    yield begin, end - begin
 
 
 def write_run(
@@ -65,15 +145,14 @@ def write_run(
 
 
 def read_run(store: FileStore, part: Part, after: str | None = None, until: str | None = None) -> Iterator[pa.Table]:
-    """The rows of a part behind a document id and up to another one, in tables of a page at most for files, in one table for a slice.
+    """The rows of a part behind a document id and up to another one, in tables of a page at most for files, in one table for rows of a container.
 
     Raises:
         FileNotFoundError: it was collected.
     """
     with store.open(part.path) as file:
         if part.place != WHOLE_FILE:
-            batch = pa.ipc.open_file(file).get_batch(part.place)
-            yield between(pa.Table.from_batches([batch], SCHEMA), after, until)
+            yield Container(file).within(part.place, part.records, after, until)
             return
         found = pq.ParquetFile(file)
         last = None
@@ -96,8 +175,7 @@ def last_docids(store: FileStore, part: Part) -> list[str]:
         if part.place == WHOLE_FILE:
             found = pq.ParquetFile(file)
             return [_last_docid(found, number) for number in range(found.num_row_groups)]
-        batch = pa.ipc.open_file(file).get_batch(part.place)
-        pieces = pieces_of([pa.Table.from_batches([batch], SCHEMA)], PAGE_BYTES_MAX)
+        pieces = pieces_of([Container(file).rows(part.place, part.records)], PAGE_BYTES_MAX)
         return [piece.column("docid")[-1].as_py() for piece in pieces]
 
 

@@ -167,7 +167,7 @@ def _file_row(path: str, index: str, part: Part, retired: RetiredPart | None) ->
         kind=part.kind.name.lower(),
         name=part.name,
         path=part.path,
-        batch=None if part.place == WHOLE_FILE else part.place,
+        first_row=None if part.place == WHOLE_FILE else part.place,
         records=part.records,
         bytes=part.bytes,
         timestamp=part.timestamp * 1000,

@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     deal = verb("deal", _deal, "deal what raw logs hold into files")
     _repeating(deal)
+    deal.add_argument("--jobs", type=_count, default=1, metavar="N", help="so many at once (default: 1)")
     optimize = verb("optimize", _optimize, "sort and optimize as far as that pays")
     _repeating(optimize)
     optimize.add_argument("--all", action="store_true", help="merge everything that can be merged")
@@ -206,7 +207,7 @@ async def _repeat(arguments: argparse.Namespace, work: Callable[[], Awaitable[st
 
 async def _deal(log: IndexLog, arguments: argparse.Namespace) -> int:
     async def work() -> str:
-        done = await log.deal()
+        done = await log.deal(jobs=arguments.jobs)
         unreadable = f", {done.unreadable} records are no modifications" if done.unreadable else ""
         return f"dealt {done.records} modifications, {done.bytes} bytes, into {done.containers} containers{unreadable}"
 

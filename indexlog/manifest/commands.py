@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from client.replica.command_set import CommandField, CommandSet, Flag, integer
-from client.replica.commands import number_field
+from client.replica.commands import flag_field, number_field
 from indexlog.manifest.parts import WHOLE_FILE, PartKind
 from indexlog.records import TIMESTAMP_MAX, check_index
 from logdevice_py.core.lsn import LSN_MAX
@@ -17,13 +17,13 @@ NUMBER_MAX: Final = (1 << 63) - 1
 RAW_LOGS_MAX: Final = 1024
 STORE_BYTES_MAX: Final = 4096
 PATH_BYTES_MAX: Final = 255
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _PATH: Final = re.compile(r"[0-9]+/[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class SliceEntry:
-    """What a container holds of one index; its place in the list is that of its batch."""
+    """What a container holds of one index. Its rows are behind those of the entries before."""
 
     index: str
     records: int
@@ -32,13 +32,25 @@ class SliceEntry:
 
 
 class OutputFile(NamedTuple):
-    """A file that a job wrote."""
+    """A file that a job wrote, or what it holds of one index."""
 
     path: str
     kind: PartKind
     records: int
     bytes: int
     timestamp: int
+    place: int = WHOLE_FILE
+    """As `Part.place`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedRun:
+    """As `Replace`, of one index among several."""
+
+    index: str
+    inputs: Sequence[tuple[str, int]]
+    drops_deletes: bool
+    output: OutputFile | None
 
 
 def _number(value: Any) -> int:
@@ -111,14 +123,55 @@ def _slice_rows(slices: Sequence[SliceEntry]) -> list[tuple[str, int, int, int]]
 def _output(value: Any) -> OutputFile | None:
     if value is None:
         return None
-    path, kind, records, size, timestamp = _array(value)
+    path, kind, records, size, timestamp, place = _array(value)
     return OutputFile(
         path_field(path),
         PartKind(number_field(kind, PartKind.SORTED, PartKind.OPTIMIZED)),
         number_field(records, 1, NUMBER_MAX),
         _number(size),
         number_field(timestamp, 0, TIMESTAMP_MAX),
+        number_field(place, WHOLE_FILE, NUMBER_MAX),
     )
+
+
+def _runs(value: Any) -> list[ReplacedRun]:
+    paths, rows = _array(value)
+    known = [path_field(path) for path in _array(paths)]
+
+    def path(number: Any) -> str:
+        return known[number_field(number, 0, len(known) - 1)]
+
+    runs = [
+        ReplacedRun(
+            check_index(index),
+            [(path(number), number_field(place, WHOLE_FILE, NUMBER_MAX)) for number, place in _array(inputs)],
+            flag_field(drops_deletes),
+            _output(None if output is None else [path(output[0]), *output[1:]]),
+        )
+        for index, inputs, drops_deletes, output in _array(rows)
+    ]
+    if not runs or len({run.index for run in runs}) != len(runs):
+        raise ValueError("runs of several indexes expected, one of each")
+    return runs
+
+
+def _run_rows(runs: Sequence[ReplacedRun]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Paths, each once, and runs that name them by number."""
+    paths: dict[str, int] = {}
+
+    def number(path: str) -> int:
+        return paths.setdefault(path, len(paths))
+
+    rows = [
+        (
+            run.index,
+            [(number(path), place) for path, place in run.inputs],
+            run.drops_deletes,
+            None if run.output is None else (number(run.output.path), *run.output[1:]),
+        )
+        for run in runs
+    ]
+    return list(paths), rows
 
 
 Number: TypeAlias = Annotated[int, integer(0, NUMBER_MAX)]
@@ -185,6 +238,15 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceRuns:
+    """A run of parts of each of several indexes is in a file that they share. Each is judged by itself; the result is how many were refused."""
+
+    VERB: ClassVar[int] = 10
+    token: Number
+    runs: Annotated[Sequence[ReplacedRun], CommandField(_runs, _run_rows)]
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """What was retired up to a serial is not read any more; page tokens below it are not served."""
 
@@ -230,7 +292,7 @@ def is_path(value: str) -> bool:
 
 
 ManifestCommand: TypeAlias = (
-    Initialize | BeginJob | EndJob | Deal | Replace | Forget | DropIndex | AddGeneration | EndGeneration
+    Initialize | BeginJob | EndJob | Deal | Replace | ReplaceRuns | Forget | DropIndex | AddGeneration | EndGeneration
 )
 
 COMMANDS: Final = CommandSet[ManifestCommand]("the manifest", _FORMAT, ManifestCommand)

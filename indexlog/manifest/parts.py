@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 WHOLE_FILE: Final = -1
-"""In place of the number of a batch."""
+"""In place of the number of a row."""
 
 
 class PartKind(enum.IntEnum):
     """How far a part is on its way; later ones hold what is older."""
 
     UNSORTED = 0
-    """A slice: one index's batch of a container."""
+    """A slice: one index's rows of a container."""
     SORTED = 1
     """A file made of slices."""
     OPTIMIZED = 2
@@ -30,11 +30,11 @@ class Part:
     path: str
     """In the store; begins with the token of the job that wrote it."""
     place: int
-    """Which batch of a container, or `WHOLE_FILE`."""
+    """The first row in a container, or `WHOLE_FILE`."""
     kind: PartKind
     records: int
     bytes: int
-    """As stored; of a slice, what it takes in memory."""
+    """As stored, about where a file holds several indexes; of a slice, what it takes in memory."""
     timestamp: int
     """Milliseconds since 1970, of its oldest (unsorted, sorted) or newest (optimized) modification by clocks of writers: for its name."""
     made: int

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgpack
 
 from client.replica.applied_state import StateKind
-from client.replica.commands import StateVersion, decode_snapshot, number_field, refuse
+from client.replica.commands import CommandRefused, StateVersion, decode_snapshot, number_field, refuse
 from indexlog.manifest.commands import (
     NUMBER_MAX,
     AddGeneration,
@@ -30,6 +30,7 @@ from indexlog.manifest.commands import (
     Initialize,
     OutputFile,
     Replace,
+    ReplaceRuns,
     decode_manifest_command,
     lsn_field,
     path_field,
@@ -47,7 +48,7 @@ FLOORS_MAX: Final = 50_000
 """Indexes that were dropped at some time."""
 JOBS_MAX: Final = 1000
 """At a time."""
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 
 
 class ManifestState:
@@ -144,7 +145,8 @@ class ManifestState:
     # Commands
 
     def apply(self, command: bytes, at: StateVersion, time: Timestamp) -> bytes:
-        """Change the manifest: as `StateMachine.apply`. The result of `BeginJob` is the token, of other commands the serial behind them."""
+        """Change the manifest: as `StateMachine.apply`. The result of `BeginJob` is the token, of `ReplaceRuns` how many
+        runs were refused, of other commands the serial behind them."""
         wanted = decode_manifest_command(command)
         if self.store == "" and type(wanted) is not Initialize:
             raise refuse(Status.NOTFOUND, "there is no index log here yet: initialize it")
@@ -159,6 +161,8 @@ class ManifestState:
                 self._deal(wanted)
             case Replace():
                 self._replace(wanted, time)
+            case ReplaceRuns():
+                return self._replace_runs(wanted, time)
             case Forget():
                 self._forget(wanted)
             case DropIndex():
@@ -227,7 +231,8 @@ class ManifestState:
         self.serial += 1
         self.unreadable += wanted.unreadable
         serial = self.serial
-        for place, each in enumerate(wanted.slices):
+        place = 0
+        for each in wanted.slices:
             part = Part(
                 wanted.path,
                 place,
@@ -240,6 +245,7 @@ class ManifestState:
                 serial,
             )
             self.indexes.setdefault(each.index, []).append(part)
+            place += each.records
         self._live += len(wanted.slices)
         self.dealt[wanted.log] = wanted.until
         self._close_generations()
@@ -273,10 +279,24 @@ class ManifestState:
         if not parts:
             del self.indexes[wanted.index]
 
+    def _replace_runs(self, wanted: ReplaceRuns, time: Timestamp) -> bytes:
+        self._check_token(wanted.token)
+        for run in wanted.runs:
+            if run.output is not None:
+                self._check_path(wanted.token, run.output.path)
+        refusals = 0
+        for run in wanted.runs:
+            try:
+                self._replace(Replace(wanted.token, run.index, run.inputs, run.drops_deletes, run.output), time)
+            except CommandRefused:
+                refusals += 1
+        result: bytes = msgpack.packb(refusals)
+        return result
+
     def _made(self, output: OutputFile, run: list[Part]) -> Part:
         return Part(
             output.path,
-            WHOLE_FILE,
+            output.place,
             output.kind,
             output.records,
             output.bytes,

@@ -11,16 +11,15 @@ from pyspark.sql import SparkSession
 
 from indexlog.effects import ConfirmView, DoWork, FindTails, ManifestOutcome, ProposeCommand, Steps, View
 from indexlog.index_log import IndexLog
-from indexlog.jobs import DealReport, MergeReport, commit_merge, floors_of, job, refused
+from indexlog.jobs import DealReport, MergeReport, commit_merge, floors_of, job, merge_plans, refused
 from indexlog.manifest.commands import Deal, OutputFile
-from indexlog.planning import STANDARD_POLICY, MergePlan, MergePolicy, plan_merge
+from indexlog.merging import MergeTask, merge_tasks
+from indexlog.planning import STANDARD_POLICY, MergePolicy
 from indexlog.spark.tasks import MADE_SCHEMA, MadeContainer, MakeContainers, MergeOnExecutor
 from logdevice_py.core.status import Status
 
 PARTITION_BYTES_MAX: Final = 32_000_000
 """Stored bytes of raw logs that one task deals, about; it holds what they hold, unpacked."""
-PARTS_PER_TASK: Final = 4
-"""Indexes that a task merges one after the other, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +106,17 @@ class OnSpark:
         def work(token: int) -> Steps[MergeReport]:
             report = MergeReport()
             yield ConfirmView()
-            while plans := [
-                plan
-                for index, parts in sorted(view().indexes.items())
-                if (plan := plan_merge(index, parts, policy)) is not None
-            ]:
-                task = MergeOnExecutor(view().store, token)
-                made: list[tuple[MergePlan, OutputFile | None]] = yield DoWork(lambda: self._merge(plans, task))  # noqa: B023
-                for plan, output in made:
-                    yield from commit_merge(token, plan, output, report)
+            while plans := merge_plans(view, policy):
+                tasks = list(merge_tasks(plans))
+                run = MergeOnExecutor(view().store, token)
+                made: list[tuple[MergeTask, list[OutputFile | None]]] = yield DoWork(lambda: self._merge(tasks, run))  # noqa: B023
+                for task, outputs in made:
+                    yield from commit_merge(token, task, outputs, report)
             return report
 
         return job(work)
 
-    def _merge(self, plans: list[MergePlan], task: MergeOnExecutor) -> list[tuple[MergePlan, OutputFile | None]]:
+    def _merge(self, tasks: list[MergeTask], run: MergeOnExecutor) -> list[tuple[MergeTask, list[OutputFile | None]]]:
         context = self.session.sparkContext
-        largest_first = sorted(plans, key=lambda plan: sum(part.bytes for part in plan.parts), reverse=True)
-        count = max(1, min(len(plans), max(context.defaultParallelism, len(plans) // PARTS_PER_TASK)))
-        # dealt out like cards, so that no task gets all the large ones
-        dealt = [plan for place in range(count) for plan in largest_first[place::count]]
-        return context.parallelize(dealt, count).map(task).collect()
+        largest_first = sorted(tasks, key=lambda task: task.bytes, reverse=True)
+        return context.parallelize(largest_first, len(tasks)).map(run).collect()

@@ -10,10 +10,10 @@ from dataclasses import astuple, dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from indexlog.jobs import DealtRange, merge_parts
+from indexlog.jobs import DealtRange
 from indexlog.local_store import open_store
 from indexlog.manifest.commands import OutputFile, SliceEntry
-from indexlog.planning import MergePlan
+from indexlog.merging import MergeTask, do_merge
 from indexlog.stored import write_container
 
 MADE_SCHEMA = "log BIGINT, first BIGINT, records BIGINT, bytes BIGINT, unreadable BIGINT, path STRING, slices STRING"
@@ -62,9 +62,9 @@ class MakeContainers:
 
     def _write(self, log: int, first: int, dealt: DealtRange) -> pa.RecordBatch:
         path, slices = "", []
-        if dealt.rows:
+        if len(dealt.buffer):
             path = f"{self.token}/{log}-{first}-{_attempt()}.arrow"
-            slices = write_container(open_store(self.store), path, dealt.tables())
+            slices = write_container(open_store(self.store), path, dealt.buffer.rows())
         told = json.dumps([astuple(each) for each in slices])
         made = MadeContainer(log, first, dealt.records, dealt.size, dealt.unreadable, path, told)
         return pa.RecordBatch.from_pylist(
@@ -77,15 +77,15 @@ class MakeContainers:
 
 @dataclass(frozen=True, slots=True)
 class MergeOnExecutor:
-    """Writes the file of a plan: for ``RDD.map``."""
+    """Writes the file of a task: for ``RDD.map``."""
 
     store: str
     token: int
 
-    def __call__(self, plan: MergePlan) -> tuple[MergePlan, OutputFile | None]:
-        """The plan, and the file that it came to."""
-        path = f"{self.token}/{_attempt()}-{plan.index}.parquet"
-        return plan, merge_parts(open_store(self.store), path, plan)
+    def __call__(self, task: MergeTask) -> tuple[MergeTask, list[OutputFile | None]]:
+        """The task, and what its runs came to."""
+        path = f"{self.token}/{_attempt()}-{task.plans[0].index}.{task.suffix}"
+        return task, do_merge(open_store(self.store), path, task)
 
 
 def _attempt() -> int:

@@ -53,7 +53,9 @@ class IndexFilesRow:
     kind: str = column(_TEXT, "unsorted: a slice of a container; sorted; optimized.")
     name: str = column(_TEXT, "For people.")
     path: str = column(_TEXT, "In the store; begins with the token of the job that wrote it.")
-    batch: int | None = column(_INTEGER, "Which batch of a container; NULL: all of the file is of the index.")
+    first_row: int | None = column(
+        _INTEGER, "Its first row in a file of several indexes; NULL: all of the file is of the index."
+    )
     records: int = column(_INTEGER, "Modifications in it.")
     bytes: int = column(_INTEGER, "As it is stored; of a slice what it takes in memory.")
     timestamp: int = column(

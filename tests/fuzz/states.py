@@ -176,6 +176,15 @@ _MANIFEST = [
             True,
             manifest.OutputFile("2/c.parquet", PartKind.SORTED, 3, 200, 1_000),
         ),
+        manifest.ReplaceRuns(
+            2,
+            [
+                manifest.ReplacedRun(
+                    "books", [("2/c.parquet", -1)], True, manifest.OutputFile("2/d", PartKind.OPTIMIZED, 2, 9, 1, 0)
+                ),
+                manifest.ReplacedRun("songs", [("1/a.arrow", 3)], False, None),
+            ],
+        ),
         manifest.EndJob(1),
         manifest.Forget(3),
         manifest.DropIndex("books", [(1, 20), (2, 20)]),

@@ -43,7 +43,25 @@ COMMANDS: list[m.ManifestCommand] = [
     m.DropIndex("songs", [(1 << 40, 17), ((1 << 40) + 1, 5)]),
     m.Forget(3),
     m.AddGeneration([(1 << 40) + 2]),
-    m.EndGeneration(0, [20, 5]),
+    m.EndGeneration(0, [20, 9]),
+    m.Deal(
+        1, (1 << 40) + 1, 6, 9, 1, 0, "1/c.arrow", [m.SliceEntry("books", 2, 300, 5), m.SliceEntry("songs", 1, 9, 6)]
+    ),
+    m.ReplaceRuns(
+        1,
+        [
+            m.ReplacedRun(
+                "books",
+                [("1/1.parquet", -1), ("1/c.arrow", 0)],
+                True,
+                m.OutputFile("1/2.arrow", PartKind.OPTIMIZED, 3, 260, 5, 0),
+            ),
+            m.ReplacedRun("songs", [("1/c.arrow", 2)], True, None),
+            m.ReplacedRun(
+                "films", [("1/d.arrow", 3)], False, m.OutputFile("1/2.arrow", PartKind.OPTIMIZED, 1, 9, 5, 3)
+            ),
+        ],
+    ),
 ]
 
 

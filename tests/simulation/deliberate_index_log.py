@@ -10,10 +10,11 @@ from typing import Any
 from indexlog import columns, jobs, writer
 from indexlog.index_log import IndexLog
 from indexlog.manifest.commands import Deal, DropIndex, Forget, Replace
-from indexlog.manifest.parts import WHOLE_FILE, Part
+from indexlog.manifest.parts import Part
 from indexlog.manifest.state import ManifestState
 from indexlog.planning import MergePlan, garbage
 from indexlog.records import Modification
+from indexlog.spark import tasks
 from logdevice_py.core.units import Timestamp
 from tests.simulation.deliberate_fault import Place, deliberate
 from tests.simulation.run_mode import RunMode
@@ -54,9 +55,19 @@ def deletes_keep_what_was_there(original: Change) -> Change:
     return merge
 
 
-@of_index_logs("files are merged as if the newest were the oldest", (jobs, "merged_runs"))
+@of_index_logs("files are merged as if the newest were the oldest", (jobs, "do_merge"), (tasks, "do_merge"))
 def merged_in_reverse(original: Change) -> Change:
-    return lambda runs, *, oldest: original(list(reversed(runs)), oldest=oldest)
+    return _with_plans(original, lambda plan: replace(plan, parts=plan.parts[::-1]))
+
+
+def _with_plans(original: Change, change: Callable[[MergePlan], MergePlan]) -> Change:
+    """As `do_merge`, which does something else than what is committed."""
+    return lambda store, path, task: original(store, path, replace(task, plans=tuple(map(change, task.plans))))
+
+
+@of_index_logs("what indexes that share a file come to is mixed up", (jobs, "do_merge"), (tasks, "do_merge"))
+def runs_mixed_up(original: Change) -> Change:
+    return lambda store, path, task: original(store, path, task)[::-1]
 
 
 # The manifest
@@ -99,7 +110,7 @@ def replaced_need_not_be_live(original: Change) -> Change:
             original(self, replace(wanted, inputs=live, drops_deletes=live[0] == parts[0].key), time)
         elif wanted.output is not None:
             self.serial += 1
-            made = Part(*wanted.output[:1], WHOLE_FILE, *wanted.output[1:], self.serial, self.serial, self.serial)
+            made = self._made(wanted.output, [Part("", 0, wanted.output.kind, 1, 1, 0, 0, self.serial, self.serial)])
             self.indexes.setdefault(wanted.index, []).append(made)
 
     return replace_
@@ -135,11 +146,12 @@ def replaced_need_not_be_neighbours(original: Change) -> Change:
 
 
 @of_index_logs(
-    "deletes go although older files may have the document", (jobs, "merge_parts"), (ManifestState, "_replace")
+    "deletes go although older files may have the document",
+    *((jobs, "do_merge"), (tasks, "do_merge"), (ManifestState, "_replace")),
 )
 def deletes_go_early(original: Change) -> Change:
-    if original.__name__ == "merge_parts":
-        return lambda store, path, plan: original(store, path, replace(plan, is_oldest=True))
+    if original.__name__ == "do_merge":
+        return _with_plans(original, lambda plan: replace(plan, is_oldest=True))
 
     def replace_(self: ManifestState, wanted: Replace, time: Timestamp) -> None:
         if wanted.output is None and not wanted.drops_deletes:

@@ -19,7 +19,7 @@ from client.replica.replica import Replica
 from indexlog.effects import FindTails, IndexEffect, ManifestOutcome
 from indexlog.index_log import IndexLog
 from indexlog.manifest.commands import ManifestCommand, OutputFile
-from indexlog.planning import MergePlan
+from indexlog.merging import MergeTask
 from indexlog.spark import tasks as spark_tasks
 from indexlog.spark.jobs import OnSpark
 from indexlog.spark.tasks import MadeContainer, MakeContainers, MergeOnExecutor
@@ -206,13 +206,13 @@ class OnSimulatedSpark(OnSpark):
                 found += [MadeContainer(**row) for part in made for row in part.to_pylist()]
         return found
 
-    def _merge(self, plans: list[MergePlan], task: MergeOnExecutor) -> Any:
-        return self._merge_each(plans, task)
+    def _merge(self, tasks: list[MergeTask], run: MergeOnExecutor) -> Any:
+        return self._merge_each(tasks, run)
 
     async def _merge_each(
-        self, plans: list[MergePlan], task: MergeOnExecutor
-    ) -> list[tuple[MergePlan, OutputFile | None]]:
-        return [await self._attempts(lambda plan=plan: task(plan)) for plan in plans]  # type: ignore[misc]
+        self, tasks: list[MergeTask], run: MergeOnExecutor
+    ) -> list[tuple[MergeTask, list[OutputFile | None]]]:
+        return [await self._attempts(lambda task=task: run(task)) for task in tasks]  # type: ignore[misc]
 
     async def _attempts(self, run: Callable[[], Any]) -> Any:
         """What the attempt comes to that counts."""

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import cast
 from unittest.mock import patch
 
@@ -38,6 +39,8 @@ PATH = "/indexlog"
 INDEXES = ("books", "songs", "maps")
 DOCIDS = tuple(f"doc-{number}" for number in range(6))
 POLICY = MergePolicy(3, 1500, 2, 2.0)
+OWN_FILES = replace(ALL_AT_ONCE, own_file_bytes=500)
+"""Some indexes share a file, others have their own."""
 PAGE_BYTES = 250
 """In place of 5 MB: pages of a few documents."""
 SECONDS = 14.0
@@ -143,7 +146,7 @@ class TroubledIndexLog:
     async def optimize(self, log: IndexProcess) -> None:
         rng = log.fate.rng
         while True:
-            policy = rng.choice((POLICY, POLICY, ALL_AT_ONCE))
+            policy = rng.choice((POLICY, POLICY, ALL_AT_ONCE, OWN_FILES))
             if rng.random() < 0.5:
                 await self.on_spark(log).optimize(log, policy)
             else:

@@ -4,7 +4,7 @@ abandoned between two of them, know old states of the manifest, and every reader
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -44,6 +44,8 @@ from logdevice_py.core.status import LogDeviceError, Status
 INDEXES = ("books", "songs")
 DOCIDS = ("a", "b", "c", "d")
 POLICY = MergePolicy(2, 1000, 2, 2.0)
+OWN_FILES = replace(ALL_AT_ONCE, own_file_bytes=100)
+"""Some indexes share a file, others have their own."""
 
 
 class Divergence(AssertionError):
@@ -311,7 +313,7 @@ class Pipeline:
         if chance < 0.81:
             self.start(deal_job(view, self.store), replica)
         elif chance < 0.865:
-            self.start(merge_job(view, self.store, rng.choice([POLICY, ALL_AT_ONCE])), replica)
+            self.start(merge_job(view, self.store, rng.choice([POLICY, ALL_AT_ONCE, OWN_FILES])), replica)
         elif chance < 0.94:
             self.read(rng.choice([0, 0, 3, 6]))
         elif chance < 0.965:

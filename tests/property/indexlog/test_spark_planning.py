@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from client.spark.schema import arrow_schema
-from indexlog.columns import SCHEMA, rows_of, table_of
+from indexlog.columns import SCHEMA, IndexRows, rows_of, table_of
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.records import Modification
 from indexlog.spark.options import IndexOptions
@@ -74,7 +74,7 @@ def test_a_large_index_is_cut_where_pages_end() -> None:
     output = write_run(store, "1/a", PartKind.OPTIMIZED, 1, [rows(*docids, size=500_000)])
     assert output is not None
     large = Part("1/a", WHOLE_FILE, PartKind.OPTIMIZED, 40, output.bytes, 1, 1, 1, 1)
-    write_container(store, "1/b", {"books": rows("doc-001", "doc-039", "z")})
+    write_container(store, "1/b", IndexRows(rows("doc-001", "doc-039", "z"), ["books"], [3]))
     small = Part("1/b", 0, PartKind.UNSORTED, 3, 100, 1, 2, 2, 2)
     ends = last_docids(store, large)
     assert (len(ends), ends[0], ends[-1]) == (5, "doc-008", "doc-039")

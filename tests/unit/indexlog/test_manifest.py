@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from client.replica.commands import CommandRefused, StateVersion
@@ -17,7 +19,10 @@ from indexlog.manifest.commands import (
     ManifestCommand,
     OutputFile,
     Replace,
+    ReplacedRun,
+    ReplaceRuns,
     SliceEntry,
+    decode_manifest_command,
     encode_manifest_command,
 )
 from indexlog.manifest.parts import IndexFloor, Part, PartKind
@@ -95,7 +100,7 @@ def test_before_there_is_an_index_log_nothing_else_is_applied() -> None:
 
 
 def test_other_bytes_are_no_command() -> None:
-    for data in (b"", b"\xc1", b"\x90", b"\x92\x02\x02", b"\x92\x01\x63", b"\x93\x01\x02\x01"):
+    for data in (b"", b"\xc1", b"\x90", b"\x92\x01\x02", b"\x92\x02\x63", b"\x93\x02\x02\x01"):
         with pytest.raises(CommandRefused):
             dealt().apply(data, StateVersion(1, 0), 7)
 
@@ -166,3 +171,26 @@ def test_a_dropped_index_begins_anew_behind_all_that_it_had() -> None:
 def test_tokens_are_never_given_again() -> None:
     state = apply(dealt(0), EndJob(1), BeginJob(), EndJob(2), BeginJob())
     assert list(state.jobs) == [3]
+
+
+def test_runs_of_several_indexes_are_judged_each_by_itself() -> None:
+    state = apply(dealt(0), Deal(1, 1, 1, 1, 0, 0, "1/1", [SliceEntry(index, 2, 9, 5) for index in ("books", "songs")]))
+
+    def run(index: str, place: int, output: OutputFile | None) -> ReplacedRun:
+        return ReplacedRun(index, [("1/1", place)], True, output)
+
+    wanted = ReplaceRuns(1, [run("books", 0, SORTED._replace(place=3)), run("films", 0, SORTED), run("songs", 2, None)])
+    assert decode_manifest_command(encode_manifest_command(wanted)) == wanted
+    before = state.serial
+    assert state.apply(encode_manifest_command(wanted), StateVersion(1, 0), 7) == b"\x01"  # one was refused
+    assert state.serial == before + 2
+    assert [part.key for part in state.parts("books")] == [(SORTED.path, 3)]
+    assert state.parts("songs") == []
+    assert [(each.index, each.part.key) for each in state.retired] == [("books", ("1/1", 0)), ("songs", ("1/1", 2))]
+    state.apply(encode_manifest_command(wanted), StateVersion(1, 0), 7)
+    assert state.serial == before + 2, "again nothing is replaced"
+    check_refused(state, replace(wanted, token=2), "PREEMPTED")
+    foreign = [run("books", 0, SORTED._replace(path="2/s"))]
+    check_refused(state, ReplaceRuns(1, foreign), "2/s was not written by job 1")
+    with pytest.raises(CommandRefused, match="one of each"):
+        state.apply(encode_manifest_command(ReplaceRuns(1, foreign * 2)), StateVersion(1, 0), 7)

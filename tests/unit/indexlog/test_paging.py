@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from client.replica.commands import StateVersion
-from indexlog.columns import table_of
+from indexlog.columns import IndexRows, table_of
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -27,6 +27,11 @@ from indexlog.records import LogRecord, Modification, encode_record
 from indexlog.stored import write_container, write_run
 from indexlog.stores import MemoryStore
 from logdevice_py.core.status import LogDeviceError, Status
+
+
+def rows_of_books(*docids: str) -> IndexRows:
+    table = table_of([(docid, Modification(True, {})) for docid in docids])
+    return IndexRows(table, ["books"], [len(table)])
 
 
 class Bench:
@@ -54,7 +59,7 @@ class Bench:
     def deal_slice(self, number: int, docid: str, size: int) -> None:
         """A slice that the manifest takes for so large."""
         path = f"1/{number}"
-        slices = write_container(self.store, path, {"books": table_of([(docid, Modification(True, {}))])})
+        slices = write_container(self.store, path, rows_of_books(docid))
         self.raw[1].append(None)
         self.apply(m.Deal(1, 1, number, number, 0, 0, path, [replace(slices[0], bytes=size)]))
 
@@ -128,7 +133,7 @@ def test_files_come_before_slices_and_these_before_what_is_live(bench: Bench) ->
         output = write_run(bench.store, f"1/file-{number}", kind, number, [table])
         assert output is not None
         files.append(output)
-        slices = write_container(bench.store, f"1/made-{number}", {"books": table})
+        slices = write_container(bench.store, f"1/made-{number}", rows_of_books(*docids))
         bench.raw[2].append(None)
         bench.apply(m.Deal(1, 2, number + 1, number + 1, 0, 0, f"1/made-{number}", slices))
     # slices become files, oldest first; those of log 1 were dealt before

@@ -1,0 +1,90 @@
+"""Which runs are merged by one task, and what a task writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from indexlog.columns import RowBuffer, rows_of
+from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
+from indexlog.merging import RUNS_MAX, MergeTask, do_merge, merge_tasks
+from indexlog.planning import MergePlan
+from indexlog.records import Modification, pack_contents
+from indexlog.stored import read_run, write_container
+from indexlog.stores import MemoryStore
+
+
+def plan(
+    index: str, *places: int, size: int = 1, own: bool = False, path: str = "1/a", oldest: bool = True
+) -> MergePlan:
+    parts = [Part(path, place, PartKind.UNSORTED, 1, size, 7, at, at, at) for at, place in enumerate(places)]
+    return MergePlan(index, tuple(parts), PartKind.SORTED, oldest, own)
+
+
+def test_small_indexes_share_a_task_and_large_ones_are_alone() -> None:
+    plans = [plan("a", 0, size=4), plan("b", 0, size=4), plan("c", 0, own=True), plan("d", 0, size=3), plan("e", 0)]
+    tasks = list(merge_tasks(plans, task_bytes=10))
+    assert [("".join(each.index for each in task.plans), task.suffix) for task in tasks] == [
+        ("c", "parquet"),
+        ("ab", "arrow"),
+        ("de", "arrow"),
+    ]
+    assert [task.bytes for task in tasks] == [1, 8, 4]
+
+
+def test_a_task_is_committed_by_one_command() -> None:
+    plans = [plan(f"index-{number:05}", 0) for number in range(RUNS_MAX + 1)]
+    assert [len(task.plans) for task in merge_tasks(plans)] == [RUNS_MAX, 1]
+
+
+def stored() -> MemoryStore:
+    """Rows of books at places 0 to 2, of songs at 3 and 4."""
+    store, buffer = MemoryStore(), RowBuffer()
+    for index, docid in (("songs", "y"), ("books", "c"), ("songs", "x"), ("books", "a"), ("books", "b")):
+        buffer.add(index, docid, True, 5, pack_contents(Modification(True, {"n": docid})))
+    slices = write_container(store, "1/a", buffer.rows())
+    assert [(each.index, each.records) for each in slices] == [("books", 3), ("songs", 2)]
+    return store
+
+
+def test_what_shares_a_file_is_read_index_by_index() -> None:
+    store = stored()
+    task = MergeTask((plan("books", 1, 2), plan("songs", 4, oldest=False)), shares_file=True)
+    made = do_merge(store, "2/1.arrow", task)
+    found = []
+    for index, output in zip(("books", "songs"), made, strict=True):
+        assert output is not None
+        part = Part(output.path, output.place, output.kind, output.records, output.bytes, 7, 9, 1, 2)
+        (table,) = read_run(store, part)
+        found.append((index, [(docid, change.deleted) for docid, change in rows_of(table)]))
+    assert found == [("books", [("b", False), ("c", False)]), ("songs", [("y", True)])]
+
+
+def test_an_index_of_which_nothing_is_left_has_no_place_in_the_file() -> None:
+    store, buffer = MemoryStore(), RowBuffer()
+    buffer.add("books", "a", True, 5, None)
+    buffer.add("songs", "a", True, 5, None)
+    write_container(store, "1/a", buffer.rows())
+    one, other = do_merge(store, "2/1", MergeTask((plan("books", 0), plan("songs", 1, oldest=False)), shares_file=True))
+    assert one is None
+    assert other is not None
+    assert (other.records, other.place) == (1, 0)
+    assert do_merge(store, "2/2", MergeTask((plan("books", 0),), shares_file=True)) == [None]
+    assert do_merge(store, "2/3", MergeTask((plan("books", 0, own=True),), shares_file=False)) == [None]
+    assert set(store.files) == {"1/a", "2/1"}
+
+
+@pytest.mark.parametrize("shares_file", [True, False])
+def test_a_part_that_was_collected_is_told(shares_file: bool) -> None:
+    with pytest.raises(FileNotFoundError, match="1/gone"):
+        do_merge(stored(), "2/1", MergeTask((plan("books", 0, path="1/gone"),), shares_file))
+
+
+def test_files_of_one_index_become_a_part_of_a_shared_one() -> None:
+    store = stored()
+    (output,) = do_merge(store, "2/1", MergeTask((plan("books", 0, 1, own=True),), shares_file=False))
+    assert output is not None
+    assert output.place == WHOLE_FILE
+    parts = (Part("2/1", WHOLE_FILE, PartKind.SORTED, 2, 9, 7, 1, 1, 1), *plan("books", 2).parts)
+    (again,) = do_merge(store, "3/1", MergeTask((MergePlan("books", parts, PartKind.OPTIMIZED, True, False),), True))
+    assert again is not None
+    assert (again.records, again.place) == (3, 0)
