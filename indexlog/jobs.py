@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from google_crc32c import value as crc32c
@@ -33,8 +34,8 @@ from indexlog.manifest.commands import (
     ReplaceRuns,
     SliceEntry,
 )
-from indexlog.manifest.parts import PartKind
-from indexlog.merging import MergeTask, do_merge, merge_tasks
+from indexlog.manifest.parts import JobKind, PartKind
+from indexlog.merging import MergeWork, cuts_of, do_merge, merge_work
 from indexlog.planning import MergePlan, MergePolicy, forgettable, garbage, plan_merge
 from indexlog.records import readable_row
 from indexlog.stored import write_container
@@ -105,9 +106,9 @@ def lost_file(index: str, error: FileNotFoundError) -> LogDeviceError:
     return LogDeviceError(Status.DATALOSS, text, retriable=False, maybe_applied=False)
 
 
-def job(work: Callable[[int], Steps[T]]) -> Steps[T]:
+def job(work: Callable[[int], Steps[T]], kind: JobKind) -> Steps[T]:
     """Begin a job, do its work with its token, and end it, also when the work fails."""
-    begun: ManifestOutcome = yield ProposeCommand(BeginJob())
+    begun: ManifestOutcome = yield ProposeCommand(BeginJob(kind))
     if begun.refused is not None:
         raise refused(begun)
     token = begun.number
@@ -190,7 +191,7 @@ def deal_job(
                 break
         return report
 
-    return job(work)
+    return job(work, JobKind.DEAL)
 
 
 def _deal_log(
@@ -251,12 +252,25 @@ def merge_job(
         yield ConfirmView()
         number = 0
         while plans := merge_plans(view, policy, index=index, share=share):
-            for task in merge_tasks(plans):
+            cuts = yield from find_cuts(store, plans, policy)
+            for each in merge_work(plans, policy, cuts):
                 number += 1
-                yield from _merge(view, store, f"{token}/{number}.{task.suffix}", token, task, report)
+                yield from _merge(view, store, f"{token}/{number}", token, each, report)
         return report
 
-    return job(work)
+    return job(work, JobKind.MERGE)
+
+
+def find_cuts(store: FileStore, plans: Iterable[MergePlan], policy: MergePolicy) -> Steps[dict[str, list[str]]]:
+    """Between which document ids large indexes are cut."""
+    found: dict[str, list[str]] = {}
+    for plan in plans:
+        if plan.has_own_file and plan.bytes > policy.task_bytes:
+            try:
+                found[plan.index] = yield DoWork(partial(cuts_of, store, plan, policy))
+            except FileNotFoundError:  # whoever merges it is told as well
+                continue
+    return found
 
 
 def merge_plans(
@@ -273,41 +287,55 @@ def merge_plans(
     ]
 
 
-def _merge(view: View, store: FileStore, path: str, token: int, task: MergeTask, report: MergeReport) -> Steps[None]:
-    try:
-        outputs: list[OutputFile | None] = yield DoWork(lambda: do_merge(store, path, task))
-    except FileNotFoundError as error:  # replaced and collected meanwhile
-        yield ConfirmView()
-        if all(set(plan.parts) <= set(view().parts(plan.index)) for plan in task.plans):
-            raise lost_file(", ".join(plan.index for plan in task.plans[:10]), error) from None
-        report.overtaken += 1
-        return
-    yield from commit_merge(token, task, outputs, report)
+def _merge(view: View, store: FileStore, path: str, token: int, work: MergeWork, report: MergeReport) -> Steps[None]:
+    outputs: list[list[OutputFile | None]] = []
+    for task in work.tasks:
+        try:
+            outputs.append((yield DoWork(partial(do_merge, store, f"{path}-{task.name}", task))))
+        except FileNotFoundError as error:  # replaced and collected meanwhile
+            yield ConfirmView()
+            if all(set(plan.parts) <= set(view().parts(plan.index)) for plan in work.plans):
+                raise lost_file(", ".join(plan.index for plan in work.plans[:10]), error) from None
+            report.overtaken += 1
+            return
+    yield from commit_merge(token, work, outputs, report)
 
 
-def commit_merge(token: int, task: MergeTask, outputs: Sequence[OutputFile | None], report: MergeReport) -> Steps[None]:
-    """Put a file in the place of what it was made of."""
-    runs = [
-        ReplacedRun(plan.index, [part.key for part in plan.parts], plan.is_oldest, output)
-        for plan, output in zip(task.plans, outputs, strict=True)
-    ]
-    if task.shares_file:
+def commit_merge(
+    token: int, work: MergeWork, made: Sequence[Sequence[OutputFile | None]], report: MergeReport
+) -> Steps[None]:
+    """Put files in the place of what they were made of.
+
+    Args:
+        token: of the job.
+        work: what was to be done.
+        made: what the runs of each task came to.
+        report: is added to.
+    """
+    keys = [[part.key for part in plan.parts] for plan in work.plans]
+    if work.tasks[0].shares_file:
+        runs = [
+            ReplacedRun(plan.index, inputs, plan.is_oldest, output)
+            for plan, inputs, output in zip(work.plans, keys, made[0], strict=True)
+        ]
         outcome: ManifestOutcome = yield ProposeCommand(ReplaceRuns(token, runs))
         overtaken = outcome.number
     else:
-        (run,) = runs
-        outcome = yield ProposeCommand(Replace(token, run.index, run.inputs, run.drops_deletes, run.output))
+        (plan,), (inputs,) = work.plans, keys
+        files = [output for (output,) in made if output is not None]
+        outcome = yield ProposeCommand(Replace(token, plan.index, inputs, plan.is_oldest, files))
         overtaken = int(outcome.refused is Status.STALE)
     if outcome.refused not in (None, Status.STALE):
         raise refused(outcome)
     report.overtaken += overtaken
-    if overtaken == len(runs):
+    if overtaken == len(work.plans):
         return
-    for plan, output in zip(task.plans, outputs, strict=True):
+    for plan in work.plans:
         report.sorted += plan.kind is PartKind.SORTED
         report.optimized += plan.kind is PartKind.OPTIMIZED
-        report.records += 0 if output is None else output.records
-        report.bytes += 0 if output is None else output.bytes
+    for output in (output for of_task in made for output in of_task if output is not None):
+        report.records += output.records
+        report.bytes += output.bytes
 
 
 # Collecting, dropping

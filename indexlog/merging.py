@@ -1,21 +1,23 @@
-"""What a task of merging does: it puts runs of parts into files. Small indexes share a file, so that ten thousand of them are not ten thousand files to write."""
+"""What a task of merging does: it puts runs of parts into files. Small indexes share a file, so that ten thousand of them are not ten thousand
+files to write; large ones are cut by document id, so that no task takes much longer than others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 
 from indexlog.columns import IndexRows, merged, merged_rows, merged_runs
 from indexlog.manifest.commands import OutputFile
-from indexlog.planning import MergePlan
-from indexlog.stored import read_rows, read_run, write_pack, write_run
+from indexlog.planning import STANDARD_POLICY, MergePlan, MergePolicy
+from indexlog.stored import document_cuts, read_rows, read_run, write_pack, write_run
 from indexlog.stores import FileStore
 
-TASK_BYTES_MAX: Final = 16_000_000
-"""Of the parts that are merged into one file of several indexes: they are in memory, unpacked."""
+_AT_ONCE_BYTES: Final = 2 * STANDARD_POLICY.task_bytes
+"""A task of more than this is merged piece by piece."""
 RUNS_MAX: Final = 2000
 """Of one file: all are committed by one command."""
 INPUTS_MAX: Final = 20_000
@@ -30,41 +32,83 @@ class MergeTask:
     """Of several indexes, in their order; or a large one alone."""
     shares_file: bool
     """The file is a container."""
+    piece: int = 0
+    """Which of the files that a large one is cut into."""
+    after: str | None = None
+    """Documents behind this id; None: from the first one on."""
+    until: str | None = None
+    """Up to this document id; None: up to the last one."""
+    bytes: int = 0
+    """Of the parts, about."""
 
     @property
-    def bytes(self) -> int:
-        """Of all parts."""
-        return sum(plan.bytes for plan in self.plans)
+    def name(self) -> str:
+        """Of the file, behind what tells tasks apart: the files of one index are in the order of document ids."""
+        return f"{self.piece:05}.{'arrow' if self.shares_file else 'parquet'}"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWork:
+    """Tasks whose files are committed together: one, or those of a large index."""
+
+    tasks: tuple[MergeTask, ...]
 
     @property
-    def suffix(self) -> str:
-        """Of the name of the file."""
-        return "arrow" if self.shares_file else "parquet"
+    def plans(self) -> tuple[MergePlan, ...]:
+        """What all of them do."""
+        return self.tasks[0].plans
 
 
-def merge_tasks(plans: Iterable[MergePlan], *, task_bytes: int = TASK_BYTES_MAX) -> Iterator[MergeTask]:
-    """Small indexes side by side, as far as they fit into one task; a large one is alone.
+def merge_work(
+    plans: Iterable[MergePlan], policy: MergePolicy, cuts: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[MergeWork]:
+    """Small indexes side by side, as far as they fit into one task; a large one is alone, or is cut.
 
     Args:
         plans: in the order of indexes, one of each.
-        task_bytes: as `TASK_BYTES_MAX`.
+        policy: how large tasks are.
+        cuts: by index, between which document ids it is cut.
     """
     group: list[MergePlan] = []
     size = inputs = 0
+
+    def shared() -> MergeWork:
+        return MergeWork((MergeTask(tuple(group), shares_file=True, bytes=size),))
+
     for plan in plans:
         if plan.has_own_file:
-            yield MergeTask((plan,), shares_file=False)
+            yield _cut_work(plan, (cuts or {}).get(plan.index, ()))
             continue
         if group and (
-            size + plan.bytes > task_bytes or len(group) >= RUNS_MAX or inputs + len(plan.parts) > INPUTS_MAX
+            size + plan.bytes > policy.task_bytes or len(group) >= RUNS_MAX or inputs + len(plan.parts) > INPUTS_MAX
         ):
-            yield MergeTask(tuple(group), shares_file=True)
+            yield shared()
             group, size, inputs = [], 0, 0
         group.append(plan)
         size += plan.bytes
         inputs += len(plan.parts)
     if group:
-        yield MergeTask(tuple(group), shares_file=True)
+        yield shared()
+
+
+def _cut_work(plan: MergePlan, cuts: Sequence[str]) -> MergeWork:
+    bounds = pairwise([None, *cuts, None])
+    size = plan.bytes // (len(cuts) + 1)
+    return MergeWork(
+        tuple(
+            MergeTask((plan,), shares_file=False, piece=piece, after=after, until=until, bytes=size)
+            for piece, (after, until) in enumerate(bounds)
+        )
+    )
+
+
+def cuts_of(store: FileStore, plan: MergePlan, policy: MergePolicy) -> list[str]:
+    """Document ids that cut a large index into tasks of about the same size, as far as its largest run of files, or its largest slice, tells.
+
+    Raises:
+        FileNotFoundError: a part was collected.
+    """
+    return document_cuts(store, plan.parts, -(-plan.bytes // policy.task_bytes))
 
 
 def do_merge(store: FileStore, path: str, task: MergeTask) -> list[OutputFile | None]:
@@ -74,8 +118,7 @@ def do_merge(store: FileStore, path: str, task: MergeTask) -> list[OutputFile | 
         FileNotFoundError: a part was collected.
     """
     if not task.shares_file:
-        (plan,) = task.plans
-        return [merge_parts(store, path, plan)]
+        return [_merge_piece(store, path, task)]
     rows = _packed_rows(store, task.plans)
     if not rows.indexes:
         return [None] * len(task.plans)
@@ -83,10 +126,11 @@ def do_merge(store: FileStore, path: str, task: MergeTask) -> list[OutputFile | 
     return [made.get(plan.index) for plan in task.plans]
 
 
-def merge_parts(store: FileStore, path: str, plan: MergePlan) -> OutputFile | None:
+def _merge_piece(store: FileStore, path: str, task: MergeTask) -> OutputFile | None:
     """Write the file of one index, whatever its size: at once if it fits into memory, which is several times as fast."""
-    runs: list[Iterator[pa.Table]] = [read_run(store, part) for part in plan.parts]
-    if plan.bytes <= TASK_BYTES_MAX:
+    (plan,) = task.plans
+    runs: list[Iterator[pa.Table]] = [read_run(store, part, task.after, task.until) for part in plan.parts]
+    if task.bytes <= _AT_ONCE_BYTES:
         tables = iter([merged([table for run in runs for table in run], oldest=plan.is_oldest)])
     else:
         tables = merged_runs(runs, oldest=plan.is_oldest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from indexlog.manifest.commands import token_of
@@ -30,6 +31,8 @@ class MergePolicy:
     """An optimized file is merged again when it is less than this many times as large as what is newer."""
     own_file_bytes: int = 4_000_000
     """With more bytes than this to be merged an index gets a file of its own; others share one."""
+    task_bytes: int = 16_000_000
+    """What a task merges, about: it is in memory, unpacked. Indexes of which more is to be merged are cut by document id, into a file for each task."""
 
 
 STANDARD_POLICY: Final = MergePolicy()
@@ -72,12 +75,16 @@ def plan_merge(index: str, parts: list[Part], policy: MergePolicy) -> MergePlan 
         return _planned(index, slices, PartKind.SORTED, len(parts) == len(slices), policy)
     files = parts[: len(parts) - len(slices)]
     begin = next((at for at, part in enumerate(files) if part.kind is PartKind.SORTED), len(files))
-    if len(files) - begin <= policy.sorted_max:
+    if len({part.run for part in files[begin:]}) <= policy.sorted_max:
         return None
     size = sum(part.bytes for part in files[begin:])
-    while begin and files[begin - 1].bytes < policy.ratio * size:
-        begin -= 1
-        size += files[begin].bytes
+    for _, older in groupby(reversed(files[:begin]), key=lambda part: part.run):
+        of_run = list(older)
+        more = sum(part.bytes for part in of_run)
+        if more >= policy.ratio * size:
+            break
+        begin -= len(of_run)
+        size += more
     return _planned(index, files[begin:], PartKind.OPTIMIZED, begin == 0, policy)
 
 

@@ -179,6 +179,33 @@ def last_docids(store: FileStore, part: Part) -> list[str]:
         return [piece.column("docid")[-1].as_py() for piece in pieces]
 
 
+def document_cuts(store: FileStore, parts: Sequence[Part], count: int) -> list[str]:
+    """Document ids that cut an index into `count` ranges of about the same size, or into fewer: where row groups of its largest run of files end, or at rows of its
+    largest slice.
+
+    Raises:
+        FileNotFoundError: a part was collected.
+    """
+    runs: dict[tuple[int, int], list[Part]] = {}
+    for part in parts:
+        runs.setdefault(part.run, []).append(part)
+    largest = max(runs.values(), key=lambda run: sum(part.bytes for part in run))
+    ends = sorted(docid for part in largest for docid in _sampled_docids(store, part, count))[:-1]
+    step = max(1, (len(ends) + 1) / count)
+    chosen = [ends[min(len(ends) - 1, round(step * number) - 1)] for number in range(1, count)] if ends else []
+    return sorted(set(chosen))
+
+
+def _sampled_docids(store: FileStore, part: Part, count: int) -> list[str]:
+    """Document ids of a part at about the same distances, the last one among them: of each row group, or of a few rows for each of `count` ranges."""
+    if part.place == WHOLE_FILE:
+        return last_docids(store, part)
+    with store.open(part.path) as file:
+        container = Container(file)
+        samples = min(part.records, 4 * count)
+        return [container.docid(part.place + part.records * number // samples - 1) for number in range(1, samples + 1)]
+
+
 def _last_docid(file: pq.ParquetFile, number: int) -> str:
     greatest: str = file.metadata.row_group(number).column(0).statistics.max
     return greatest

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from client.replica.command_set import CommandField, CommandSet, Flag, integer
+from client.replica.command_set import CommandField, CommandSet, Flag, integer, member
 from client.replica.commands import flag_field, number_field
-from indexlog.manifest.parts import WHOLE_FILE, PartKind
+from indexlog.manifest.parts import WHOLE_FILE, JobKind, PartKind
 from indexlog.records import TIMESTAMP_MAX, check_index
 from logdevice_py.core.lsn import LSN_MAX
 
@@ -134,6 +134,14 @@ def _output(value: Any) -> OutputFile | None:
     )
 
 
+def _outputs(value: Any) -> list[OutputFile]:
+    found = [output for each in _array(value) if (output := _output(each)) is not None]
+    keys = [(output.path, output.place) for output in found]
+    if sorted(set(keys)) != keys:
+        raise ValueError("files in the order of their paths expected, each once")
+    return found
+
+
 def _runs(value: Any) -> list[ReplacedRun]:
     paths, rows = _array(value)
     known = [path_field(path) for path in _array(paths)]
@@ -194,6 +202,7 @@ class BeginJob:
     """Begin a job. The result is its token."""
 
     VERB: ClassVar[int] = 2
+    kind: Annotated[JobKind, member(JobKind)] = JobKind.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +233,7 @@ class Deal:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A run of an index's parts is in one file."""
+    """A run of an index's parts is in one file, or in several, if it is a large one."""
 
     VERB: ClassVar[int] = 5
     token: Number
@@ -233,8 +242,8 @@ class Replace:
     """Keys of parts, side by side, oldest first."""
     drops_deletes: Flag
     """The run begins with the oldest part, so deletes have gone."""
-    output: Annotated[OutputFile | None, CommandField(_output)]
-    """None: no document is left."""
+    outputs: Annotated[Sequence[OutputFile], CommandField(_outputs)]
+    """Each of other document ids, in the order of paths; none: no document is left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,14 @@ class PartKind(enum.IntEnum):
     """A file made of files."""
 
 
+class JobKind(enum.IntEnum):
+    """What a job does."""
+
+    OTHER = 0
+    DEAL = 1
+    MERGE = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A run of one index's history, sorted by document id, each document once."""
@@ -40,7 +48,7 @@ class Part:
     made: int
     """The serial of the change that made it live."""
     since: int
-    """The serial of the first deal of which it has modifications. Parts of an index, ordered by this, are in the order of modifications."""
+    """The serial of the first deal of which it has modifications."""
     until: int
     """That of the last one."""
 
@@ -48,6 +56,16 @@ class Part:
     def key(self) -> tuple[str, int]:
         """Unique."""
         return self.path, self.place
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """The files of a large run that is in several have this in common."""
+        return self.since, self.until
+
+    @property
+    def order(self) -> tuple[int, int, str, int]:
+        """Parts of an index, ordered by this, are in the order of modifications. Files of one run, of which none is older, are in the order of their paths."""
+        return self.since, self.until, self.path, self.place
 
     @property
     def name(self) -> str:

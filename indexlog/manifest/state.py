@@ -7,6 +7,7 @@ Rules that `docs/decisions/0017-index-log.md` gives reasons for and that hold he
 3. *Oldest*: deletes go only with a run that begins with the index's oldest part.
 4. *Ended*: a token that has ended commits nothing.
 5. *Floors*: a deal that does not know of a drop is refused.
+6. *Passed*: a job that commits nothing while `PASSED_MAX` later ones of its kind end is dead, and ends.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from indexlog.manifest.commands import (
     path_field,
     token_of,
 )
-from indexlog.manifest.parts import WHOLE_FILE, IndexFloor, Part, PartKind, RetiredPart, RoutingGeneration
+from indexlog.manifest.parts import WHOLE_FILE, IndexFloor, JobKind, Part, PartKind, RetiredPart, RoutingGeneration
 from indexlog.records import TIMESTAMP_MAX, check_index
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -48,6 +49,8 @@ FLOORS_MAX: Final = 50_000
 """Indexes that were dropped at some time."""
 JOBS_MAX: Final = 1000
 """At a time."""
+PASSED_MAX: Final = 100
+"""So many later jobs of its kind end before a job that commits nothing meanwhile is taken for dead. That one may live costs what it has not committed."""
 _FORMAT: Final = 3
 
 
@@ -63,6 +66,8 @@ class ManifestState:
         """Of each raw log of these generations, the last LSN that is dealt; 0: none is."""
         self.jobs: dict[int, int] = {}
         """Tokens of jobs that have not ended, and when they began, by the sequencer's clock: microseconds since 1970."""
+        self.passed: dict[int, tuple[JobKind, int]] = {}
+        """Of each of these jobs that deals or merges its kind, and how many later ones of that kind have ended since it committed something."""
         self.next_token = 1
         self.serial = 0
         """Changes of parts so far."""
@@ -127,7 +132,7 @@ class ManifestState:
             return list(live)
         found = [part for part in live if part.made <= serial]
         found += [each.part for each in self.retired if each.index == index and each.part.made <= serial < each.retired]
-        return sorted(found, key=lambda part: part.since)
+        return sorted(found, key=lambda part: part.order)
 
     def paths(self) -> Iterator[str]:
         """Files that are live, or retired and not forgotten; some more than once."""
@@ -154,7 +159,7 @@ class ManifestState:
             case Initialize():
                 self._initialize(wanted)
             case BeginJob():
-                return self._begin(time)
+                return self._begin(wanted, time)
             case EndJob():
                 self._end(wanted)
             case Deal():
@@ -184,18 +189,36 @@ class ManifestState:
         self.generations.append(RoutingGeneration(number, tuple(logs)))
         self.dealt.update(dict.fromkeys(logs, 0))
 
-    def _begin(self, time: Timestamp) -> bytes:
+    def _begin(self, wanted: BeginJob, time: Timestamp) -> bytes:
         if len(self.jobs) >= JOBS_MAX:
             raise refuse(Status.NOBUFS, f"{JOBS_MAX} jobs have begun and not ended")
         token = self.next_token
         self.next_token += 1
         self.jobs[token] = max(0, time)
+        if wanted.kind is not JobKind.OTHER:
+            self.passed[token] = wanted.kind, 0
         result: bytes = msgpack.packb(token)
         return result
 
     def _end(self, wanted: EndJob) -> None:
         self._check_token(wanted.token)
-        del self.jobs[wanted.token]
+        self._remove(wanted.token)
+
+    def _remove(self, token: int) -> None:
+        """It ends, and so do those that it is the last one to pass."""
+        del self.jobs[token]
+        kind, _ = self.passed.pop(token, (JobKind.OTHER, 0))
+        for older, (of_kind, count) in list(self.passed.items()):
+            if older < token and of_kind is kind:
+                self.passed[older] = kind, count + 1
+        dead = [older for older, (_, count) in self.passed.items() if count >= PASSED_MAX]
+        for older in dead:
+            del self.jobs[older], self.passed[older]
+
+    def _committed(self, token: int) -> None:
+        """It lives."""
+        if token in self.passed:
+            self.passed[token] = self.passed[token][0], 0
 
     def _check_token(self, token: int) -> None:
         if token not in self.jobs:
@@ -247,6 +270,7 @@ class ManifestState:
             self.indexes.setdefault(each.index, []).append(part)
             place += each.records
         self._live += len(wanted.slices)
+        self._committed(wanted.token)
         self.dealt[wanted.log] = wanted.until
         self._close_generations()
 
@@ -266,15 +290,16 @@ class ManifestState:
             raise refuse(Status.STALE, f"index {wanted.index}: the inputs are not live, or not side by side")
         if wanted.drops_deletes and at > 0:
             raise refuse(Status.INVALID_PARAM, f"index {wanted.index}: deletes cannot go, there are older parts")
-        output = wanted.output
-        if output is None and not wanted.drops_deletes:
+        if not wanted.outputs and not wanted.drops_deletes:
             raise refuse(Status.INVALID_PARAM, f"index {wanted.index}: nothing replaces parts that are not the oldest")
-        if output is not None:
+        for output in wanted.outputs:
             self._check_path(wanted.token, output.path)
         self.serial += 1
+        self._committed(wanted.token)
         self._retire(wanted.index, run, time)
-        made = [] if output is None else [self._made(output, run)]
+        made = [self._made(output, run) for output in wanted.outputs]
         parts[at : at + len(run)] = made
+        parts.sort(key=lambda part: part.order)  # moves only files of one run, which have other documents each
         self._live += len(made)
         if not parts:
             del self.indexes[wanted.index]
@@ -287,7 +312,8 @@ class ManifestState:
         refusals = 0
         for run in wanted.runs:
             try:
-                self._replace(Replace(wanted.token, run.index, run.inputs, run.drops_deletes, run.output), time)
+                outputs = [] if run.output is None else [run.output]
+                self._replace(Replace(wanted.token, run.index, run.inputs, run.drops_deletes, outputs), time)
             except CommandRefused:
                 refusals += 1
         result: bytes = msgpack.packb(refusals)
@@ -364,7 +390,10 @@ class ManifestState:
                 self.store,
                 [[each.number, each.logs, each.ends] for each in self.generations],
                 sorted(self.dealt.items()),
-                sorted(self.jobs.items()),
+                [
+                    [token, time, *self.passed.get(token, (JobKind.OTHER, 0))]
+                    for token, time in sorted(self.jobs.items())
+                ],
                 self.next_token,
                 self.serial,
                 self.forgotten,
@@ -401,7 +430,12 @@ class ManifestState:
             for number, logs, ends in generations
         ]
         found.dealt = {_number(log): lsn_field(lsn) for log, lsn in dealt}
-        found.jobs = {_number(token): _number(time) for token, time in jobs}
+        found.jobs = {_number(token): _number(time) for token, time, _, _ in jobs}
+        found.passed = {
+            token: (kind, number_field(count, 0, PASSED_MAX - 1))
+            for token, _, number, count in jobs
+            if (kind := JobKind(number)) is not JobKind.OTHER
+        }
         found.next_token, found.serial, found.forgotten = map(_number, (token, serial, forgotten))
         found.drops, found.unreadable = _number(drops), _number(unreadable)
         found.indexes = {check_index(index): [_unpacked(part) for part in parts] for index, parts in indexes}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from indexlog.effects import ConfirmView, DoWork, FindTails, ManifestOutcome, ProposeCommand, Steps, View
 from indexlog.index_log import IndexLog
-from indexlog.jobs import DealReport, MergeReport, commit_merge, floors_of, job, merge_plans, refused
+from indexlog.jobs import DealReport, MergeReport, commit_merge, find_cuts, floors_of, job, merge_plans, refused
 from indexlog.manifest.commands import Deal, OutputFile
-from indexlog.merging import MergeTask, merge_tasks
+from indexlog.manifest.parts import JobKind
+from indexlog.merging import MergeTask, merge_work
 from indexlog.planning import STANDARD_POLICY, MergePolicy
 from indexlog.spark.tasks import MADE_SCHEMA, MadeContainer, MakeContainers, MergeOnExecutor
+from indexlog.stores import FileStore
 from logdevice_py.core.status import Status
 
 PARTITION_BYTES_MAX: Final = 32_000_000
@@ -36,7 +39,7 @@ class OnSpark:
 
     async def optimize(self, log: IndexLog, policy: MergePolicy = STANDARD_POLICY) -> MergeReport:
         """Sort and optimize as far as the policy asks for it: as `IndexLog.optimize`."""
-        return await log.run(self._merge_job(lambda: log.state, policy))
+        return await log.run(self._merge_job(lambda: log.state, log.store, policy))
 
     # Dealing
 
@@ -56,7 +59,7 @@ class OnSpark:
                     return report
             return report
 
-        return job(work)
+        return job(work, JobKind.DEAL)
 
     def _deal_ranges(
         self, view: View, token: int, ranges: Mapping[int, tuple[int, int]], bytes_max: int, report: DealReport
@@ -102,19 +105,26 @@ class OnSpark:
 
     # Merging
 
-    def _merge_job(self, view: View, policy: MergePolicy) -> Steps[MergeReport]:
+    def _merge_job(self, view: View, store: FileStore, policy: MergePolicy) -> Steps[MergeReport]:
         def work(token: int) -> Steps[MergeReport]:
             report = MergeReport()
             yield ConfirmView()
             while plans := merge_plans(view, policy):
-                tasks = list(merge_tasks(plans))
+                cuts = yield from find_cuts(store, plans, policy)
+                chosen = list(merge_work(plans, policy, cuts))
+                tasks = [task for each in chosen for task in each.tasks]
                 run = MergeOnExecutor(view().store, token)
-                made: list[tuple[MergeTask, list[OutputFile | None]]] = yield DoWork(lambda: self._merge(tasks, run))  # noqa: B023
-                for task, outputs in made:
-                    yield from commit_merge(token, task, outputs, report)
+                results: list[tuple[MergeTask, list[OutputFile | None]]] = yield DoWork(
+                    partial(self._merge, tasks, run)
+                )
+                made = {(task.plans[0].index, task.piece): outputs for task, outputs in results}
+                for each in chosen:
+                    yield from commit_merge(
+                        token, each, [made[each.plans[0].index, task.piece] for task in each.tasks], report
+                    )
             return report
 
-        return job(work)
+        return job(work, JobKind.MERGE)
 
     def _merge(self, tasks: list[MergeTask], run: MergeOnExecutor) -> list[tuple[MergeTask, list[OutputFile | None]]]:
         context = self.session.sparkContext

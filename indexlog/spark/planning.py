@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -17,7 +18,7 @@ from indexlog.manifest.parts import Part
 from indexlog.manifest.state import ManifestState
 from indexlog.records import Modification, readable_record
 from indexlog.spark.options import IndexOptions
-from indexlog.stored import last_docids, read_run
+from indexlog.stored import document_cuts, read_run
 from indexlog.stores import FileStore
 from logdevice_py.core.lsn import LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
@@ -75,7 +76,7 @@ def plan_read(view: View, store: FileStore, options: IndexOptions) -> Steps[list
         if size > options.partition_bytes and parts:
             count = -(-size // options.partition_bytes)
             try:
-                cuts = yield DoWork(_cutting(store, parts, count))
+                cuts = yield DoWork(partial(document_cuts, store, parts, count))
             except FileNotFoundError as error:
                 raise _collected(index, serial, error) from None
         pieces += cut_index(index, parts, tail, size, cuts)
@@ -106,18 +107,6 @@ def _read_tail(state: ManifestState, options: IndexOptions, rows: Rows) -> Steps
                         "give a greater tailBytesMax, or set liveTail to false to read only what is dealt"
                     )
                 start = raw.until + 1
-
-
-def _cutting(store: FileStore, parts: Sequence[Part], count: int) -> Callable[[], list[str]]:
-    """Document ids between which a large index is cut: those at which row groups of its largest part end."""
-
-    def cuts() -> list[str]:
-        ends = last_docids(store, max(parts, key=lambda part: part.bytes))[:-1]
-        step = max(1, (len(ends) + 1) / count)
-        chosen = [ends[min(len(ends) - 1, round(step * number) - 1)] for number in range(1, count)] if ends else []
-        return sorted(set(chosen))
-
-    return cuts
 
 
 def cut_index(index: str, parts: tuple[Part, ...], tail: pa.Table, size: int, cuts: Sequence[str]) -> list[IndexPiece]:

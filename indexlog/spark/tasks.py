@@ -84,7 +84,7 @@ class MergeOnExecutor:
 
     def __call__(self, task: MergeTask) -> tuple[MergeTask, list[OutputFile | None]]:
         """The task, and what its runs came to."""
-        path = f"{self.token}/{_attempt()}-{task.plans[0].index}.{task.suffix}"
+        path = f"{self.token}/{task.plans[0].index}-{task.name[:5]}-{_attempt()}{task.name[5:]}"
         return task, do_merge(open_store(self.store), path, task)
 
 

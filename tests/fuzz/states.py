@@ -174,7 +174,7 @@ _MANIFEST = [
             "books",
             [("1/a.arrow", 0), ("1/b.arrow", 0)],
             True,
-            manifest.OutputFile("2/c.parquet", PartKind.SORTED, 3, 200, 1_000),
+            [manifest.OutputFile("2/c.parquet", PartKind.SORTED, 3, 200, 1_000)],
         ),
         manifest.ReplaceRuns(
             2,

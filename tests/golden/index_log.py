@@ -7,7 +7,7 @@ from typing import Any
 
 from client.replica.commands import StateVersion
 from indexlog.manifest import commands as m
-from indexlog.manifest.parts import PartKind
+from indexlog.manifest.parts import JobKind, PartKind
 from indexlog.manifest.state import ManifestState
 from indexlog.paging import PageToken
 from indexlog.raw_files import RawFileSummary, raw_frame, raw_frames
@@ -28,8 +28,8 @@ TIME = Timestamp(1_700_000_000_123_456)
 CHANGE = Modification(True, {"name": "abc", "text": "ü"}, {0: 1.5, 7: -2.0}, {"section": "admin"}, 1_700_000_000_123)
 COMMANDS: list[m.ManifestCommand] = [
     m.Initialize("file:///srv/index", [1 << 40, (1 << 40) + 1]),
-    m.BeginJob(),
-    m.BeginJob(),
+    m.BeginJob(JobKind.MERGE),
+    m.BeginJob(JobKind.MERGE),
     m.EndJob(2),
     m.Deal(1, 1 << 40, 1, 9, 0, 3, "1/a.arrow", [m.SliceEntry("books", 2, 300, 5), m.SliceEntry("songs", 1, 9, 6)]),
     m.Deal(1, (1 << 40) + 1, 1, 5, 0, 0, "1/b.arrow", [m.SliceEntry("books", 1, 100, 7)]),
@@ -38,7 +38,7 @@ COMMANDS: list[m.ManifestCommand] = [
         "books",
         [("1/a.arrow", 0), ("1/b.arrow", 0)],
         True,
-        m.OutputFile("1/1.parquet", PartKind.SORTED, 2, 250, 5),
+        [m.OutputFile("1/1.parquet", PartKind.SORTED, 2, 250, 5)],
     ),
     m.DropIndex("songs", [(1 << 40, 17), ((1 << 40) + 1, 5)]),
     m.Forget(3),

@@ -65,6 +65,16 @@ def _with_plans(original: Change, change: Callable[[MergePlan], MergePlan]) -> C
     return lambda store, path, task: original(store, path, replace(task, plans=tuple(map(change, task.plans))))
 
 
+@of_index_logs("of the files of a large run only the first one counts", (ManifestState, "_replace"))
+def one_file_of_a_run_kept(original: Change) -> Change:
+    return lambda self, wanted, time: original(self, replace(wanted, outputs=wanted.outputs[:1]), time)
+
+
+@of_index_logs("the last document of a range is in none", (jobs, "do_merge"), (tasks, "do_merge"))
+def ranges_of_documents_leave_gaps(original: Change) -> Change:
+    return lambda store, path, task: original(store, path, replace(task, until=task.until and task.until[:-1]))
+
+
 @of_index_logs("what indexes that share a file come to is mixed up", (jobs, "do_merge"), (tasks, "do_merge"))
 def runs_mixed_up(original: Change) -> Change:
     return lambda store, path, task: original(store, path, task)[::-1]
@@ -108,9 +118,11 @@ def replaced_need_not_be_live(original: Change) -> Change:
         live = [part.key for part in parts if part.key in wanted.inputs]
         if live:
             original(self, replace(wanted, inputs=live, drops_deletes=live[0] == parts[0].key), time)
-        elif wanted.output is not None:
+        elif wanted.outputs:
             self.serial += 1
-            made = self._made(wanted.output, [Part("", 0, wanted.output.kind, 1, 1, 0, 0, self.serial, self.serial)])
+            made = self._made(
+                wanted.outputs[0], [Part("", 0, wanted.outputs[0].kind, 1, 1, 0, 0, self.serial, self.serial)]
+            )
             self.indexes.setdefault(wanted.index, []).append(made)
 
     return replace_
@@ -154,7 +166,7 @@ def deletes_go_early(original: Change) -> Change:
         return _with_plans(original, lambda plan: replace(plan, is_oldest=True))
 
     def replace_(self: ManifestState, wanted: Replace, time: Timestamp) -> None:
-        if wanted.output is None and not wanted.drops_deletes:
+        if not wanted.outputs and not wanted.drops_deletes:
             return  # nothing is left of the run: it stays
         original(self, wanted, time)
 

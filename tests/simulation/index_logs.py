@@ -39,8 +39,8 @@ PATH = "/indexlog"
 INDEXES = ("books", "songs", "maps")
 DOCIDS = tuple(f"doc-{number}" for number in range(6))
 POLICY = MergePolicy(3, 1500, 2, 2.0)
-OWN_FILES = replace(ALL_AT_ONCE, own_file_bytes=500)
-"""Some indexes share a file, others have their own."""
+OWN_FILES = replace(ALL_AT_ONCE, own_file_bytes=300, task_bytes=700)
+"""Small indexes share a file, others have their own, or several."""
 PAGE_BYTES = 250
 """In place of 5 MB: pages of a few documents."""
 SECONDS = 14.0

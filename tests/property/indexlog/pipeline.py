@@ -44,8 +44,9 @@ from logdevice_py.core.status import LogDeviceError, Status
 INDEXES = ("books", "songs")
 DOCIDS = ("a", "b", "c", "d")
 POLICY = MergePolicy(2, 1000, 2, 2.0)
-OWN_FILES = replace(ALL_AT_ONCE, own_file_bytes=100)
-"""Some indexes share a file, others have their own."""
+CUT_POLICY = replace(POLICY, own_file_bytes=100, task_bytes=400)
+OWN_FILES = replace(ALL_AT_ONCE, own_file_bytes=100, task_bytes=200)
+"""Small indexes share a file, others have their own, or several."""
 
 
 class Divergence(AssertionError):
@@ -313,7 +314,7 @@ class Pipeline:
         if chance < 0.81:
             self.start(deal_job(view, self.store), replica)
         elif chance < 0.865:
-            self.start(merge_job(view, self.store, rng.choice([POLICY, ALL_AT_ONCE, OWN_FILES])), replica)
+            self.start(merge_job(view, self.store, rng.choice([POLICY, CUT_POLICY, ALL_AT_ONCE, OWN_FILES])), replica)
         elif chance < 0.94:
             self.read(rng.choice([0, 0, 3, 6]))
         elif chance < 0.965:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from indexlog.jobs import MergeReport, deal_job, merge_job
+from indexlog.jobs import DealReport, MergeReport, deal_job, merge_job
 from indexlog.manifest.commands import Deal, DropIndex, Forget, OutputFile, Replace
 from indexlog.manifest.parts import Part, RoutingGeneration
 from indexlog.manifest.state import ManifestState
@@ -16,6 +16,11 @@ from indexlog.planning import ALL_AT_ONCE, MergePlan, MergePolicy, plan_merge
 from indexlog.stores import FileStore
 from logdevice_py.core.units import Timestamp
 from tests.property.indexlog.pipeline import Pipeline
+
+
+@pytest.fixture(autouse=True)
+def _jobs_that_are_passed_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexlog.manifest.state.PASSED_MAX", 6)
 
 
 @pytest.mark.parametrize("first", range(0, 40, 10))
@@ -53,9 +58,11 @@ class ForgetsLiveness(ManifestState):
         live = [part.key for part in parts if part.key in wanted.inputs]
         if live:
             super()._replace(replace(wanted, inputs=live, drops_deletes=live[0] == parts[0].key), time)
-        elif wanted.output is not None:
+        elif wanted.outputs:
             self.serial += 1
-            made = self._made(wanted.output, [Part("", 0, wanted.output.kind, 1, 1, 0, 0, self.serial, self.serial)])
+            made = self._made(
+                wanted.outputs[0], [Part("", 0, wanted.outputs[0].kind, 1, 1, 0, 0, self.serial, self.serial)]
+            )
             self.indexes.setdefault(wanted.index, []).append(made)
 
 
@@ -70,6 +77,13 @@ class ForgetsNeighbours(ManifestState):
             rest = [part for part in parts[at:] if part not in chosen]
             parts[at:] = [*chosen, *rest]
         super()._replace(wanted, time)
+
+
+class KeepsOneFile(ManifestState):
+    """Of the files of a large run only the first one counts."""
+
+    def _replace(self, wanted: Replace, time: Timestamp) -> None:
+        super()._replace(replace(wanted, outputs=wanted.outputs[:1]), time)
 
 
 class ForgetsEnds(ManifestState):
@@ -133,6 +147,7 @@ class ServesForgotten(ManifestState):
 STATES = [
     DealsAgain,
     ForgetsLiveness,
+    KeepsOneFile,
     ForgetsEnds,
     ForgetsDrops,
     ForgetsFloors,
@@ -178,6 +193,24 @@ def test_jobs_that_share_the_indexes_do_all_of_them() -> None:
     assert (both.optimized, both.overtaken) == (len(indexes), 0), "each was merged by one of them"
 
 
+def test_jobs_that_share_the_raw_logs_deal_all_of_them() -> None:
+    pipeline = Pipeline(5)
+    for _ in range(40):
+        pipeline.write()
+    replica = pipeline.new_replica()
+    reports: list[DealReport] = []
+    shares = [deal_job(lambda: replica.state, pipeline.store, share=(number, 2)) for number in range(2)]
+    actors = [pipeline.start(steps, replica, reports.append) for steps in shares]
+    while actors:
+        actors = [actor for actor in actors if pipeline.step(actor)]
+    assert all(report.records > 0 for report in reports)
+    whole = DealReport()
+    for report in reports:
+        whole.add(report)
+    assert (whole.records, whole.overtaken) == (len(pipeline.written), 0)
+    assert replica.state.dealt == {log: len(payloads) for log, payloads in pipeline.raw.items()}
+
+
 def _change_plans(monkeypatch: pytest.MonkeyPatch, change: Callable[[MergePlan], MergePlan]) -> None:
     """Tasks do something else than what is committed."""
 
@@ -203,7 +236,7 @@ def test_a_delete_that_goes_while_there_are_older_parts_is_noticed(monkeypatch: 
         """A run that has become empty may go wherever it was."""
 
         def _replace(self, wanted: Replace, time: Timestamp) -> None:
-            if wanted.output is None:
+            if not wanted.outputs:
                 keys = [part.key for part in self.indexes.get(wanted.index, [])]
                 wanted = replace(wanted, drops_deletes=keys[:1] == list(wanted.inputs[:1]))
                 if not wanted.drops_deletes:
@@ -219,6 +252,14 @@ def test_collecting_what_a_running_job_wrote_is_noticed(monkeypatch: pytest.Monk
         return [each for each in listed if each[0] not in needed]
 
     monkeypatch.setattr("indexlog.jobs.garbage", all_unknown)
+    assert _is_caught()
+
+
+def test_a_document_between_two_tasks_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending(store: FileStore, path: str, task: MergeTask) -> list[OutputFile | None]:
+        return do_merge(store, path, replace(task, until=task.until and task.until[:-1]))
+
+    monkeypatch.setattr("indexlog.jobs.do_merge", ending)
     assert _is_caught()
 
 

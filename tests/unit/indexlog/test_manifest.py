@@ -25,8 +25,8 @@ from indexlog.manifest.commands import (
     decode_manifest_command,
     encode_manifest_command,
 )
-from indexlog.manifest.parts import IndexFloor, Part, PartKind
-from indexlog.manifest.state import ManifestState
+from indexlog.manifest.parts import IndexFloor, JobKind, Part, PartKind
+from indexlog.manifest.state import PASSED_MAX, ManifestState
 from tests.golden.index_log import COMMANDS, manifest_of
 
 SLICES = [SliceEntry("books", 2, 300, 5)]
@@ -74,16 +74,16 @@ SORTED = OutputFile("1/s", PartKind.SORTED, 2, 100, 5)
         (Deal(1, 1, 4, 4, 0, 0, "1/x", [*SLICES, *SLICES]), "an index twice"),
         (Deal(1, 1, 4, 4, 0, 0, "2/x", SLICES), "was not written by job 1"),
         (Deal(1, 1, 4, 4, 0, 0, "../x", SLICES), "path of a file"),
-        (Replace(2, "books", keys(1), True, SORTED), "PREEMPTED"),
-        (Replace(1, "books", keys(4), False, SORTED), "STALE: index books: the first input"),
-        (Replace(1, "songs", keys(1), False, SORTED), "STALE: index songs: the first input"),
-        (Replace(1, "books", keys(1, 3), False, SORTED), "STALE: index books: the inputs are not live, or not side"),
-        (Replace(1, "books", keys(3, 4), False, SORTED), "STALE: index books: the inputs are not live, or not side"),
-        (Replace(1, "books", keys(2, 1), False, SORTED), "STALE: index books: the inputs are not live, or not side"),
-        (Replace(1, "books", [], False, SORTED), "STALE"),
-        (Replace(1, "books", keys(2, 3), True, SORTED), "deletes cannot go, there are older parts"),
-        (Replace(1, "books", keys(1), False, None), "nothing replaces parts"),
-        (Replace(1, "books", keys(1), True, SORTED._replace(path="2/s")), "was not written by job 1"),
+        (Replace(2, "books", keys(1), True, [SORTED]), "PREEMPTED"),
+        (Replace(1, "books", keys(4), False, [SORTED]), "STALE: index books: the first input"),
+        (Replace(1, "songs", keys(1), False, [SORTED]), "STALE: index songs: the first input"),
+        (Replace(1, "books", keys(1, 3), False, [SORTED]), "STALE: index books: the inputs are not live, or not side"),
+        (Replace(1, "books", keys(3, 4), False, [SORTED]), "STALE: index books: the inputs are not live, or not side"),
+        (Replace(1, "books", keys(2, 1), False, [SORTED]), "STALE: index books: the inputs are not live, or not side"),
+        (Replace(1, "books", [], False, [SORTED]), "STALE"),
+        (Replace(1, "books", keys(2, 3), True, [SORTED]), "deletes cannot go, there are older parts"),
+        (Replace(1, "books", keys(1), False, []), "nothing replaces parts"),
+        (Replace(1, "books", keys(1), True, [SORTED._replace(path="2/s")]), "was not written by job 1"),
         (Forget(4), "not reached yet"),
         (DropIndex("books", [(1, 9)]), "STALE: the raw logs are other ones"),
         (AddGeneration([2, 3]), "one generation only"),
@@ -100,7 +100,7 @@ def test_before_there_is_an_index_log_nothing_else_is_applied() -> None:
 
 
 def test_other_bytes_are_no_command() -> None:
-    for data in (b"", b"\xc1", b"\x90", b"\x92\x01\x02", b"\x92\x02\x63", b"\x93\x02\x02\x01"):
+    for data in (b"", b"\xc1", b"\x90", b"\x92\x01\x02", b"\x92\x02\x63", b"\x93\x02\x02\x05"):
         with pytest.raises(CommandRefused):
             dealt().apply(data, StateVersion(1, 0), 7)
 
@@ -118,9 +118,9 @@ def test_parts_as_of_an_earlier_state_are_those_of_that_state() -> None:
     state = dealt(4)
     seen: dict[int, list[Part]] = {state.serial: state.parts("books")}
     for command in (
-        Replace(1, "books", keys(2, 3), False, SORTED._replace(path="1/a")),
+        Replace(1, "books", keys(2, 3), False, [SORTED._replace(path="1/a")]),
         Deal(1, 1, 5, 5, 0, 0, "1/5", SLICES),
-        Replace(1, "books", [*keys(1), ("1/a", -1)], True, SORTED._replace(path="1/b")),
+        Replace(1, "books", [*keys(1), ("1/a", -1)], True, [SORTED._replace(path="1/b")]),
         DropIndex("books", [(1, 5), (2, 0)]),
         Deal(1, 1, 6, 6, 1, 0, "1/6", SLICES),
     ):
@@ -194,3 +194,62 @@ def test_runs_of_several_indexes_are_judged_each_by_itself() -> None:
     check_refused(state, ReplaceRuns(1, foreign), "2/s was not written by job 1")
     with pytest.raises(CommandRefused, match="one of each"):
         state.apply(encode_manifest_command(ReplaceRuns(1, foreign * 2)), StateVersion(1, 0), 7)
+
+
+def test_files_of_a_large_run_keep_their_order_in_every_state() -> None:
+    def pieces(*names: str) -> list[OutputFile]:
+        return [SORTED._replace(path=f"1/{name}") for name in names]
+
+    state = dealt(4)
+    seen: dict[int, list[Part]] = {state.serial: state.parts("books")}
+    for command in (
+        Replace(1, "books", keys(1, 2), True, pieces("s-0", "s-1", "s-2")),
+        Replace(1, "books", [("1/s-1", -1), ("1/s-2", -1)], False, pieces("a")),
+        Replace(1, "books", [("1/s-0", -1), *keys(3)], False, pieces("b", "c")),
+        Deal(1, 1, 5, 5, 0, 0, "1/5", SLICES),
+        Replace(1, "books", [("1/c", -1), *keys(4)], False, pieces("0")),
+    ):
+        apply(state, command)
+        seen[state.serial] = state.parts("books")
+    assert [[part.path[2:] for part in parts] for parts in seen.values()][1:] == [
+        ["s-0", "s-1", "s-2", "3", "4"],
+        ["a", "s-0", "3", "4"],
+        ["a", "b", "c", "4"],
+        ["a", "b", "c", "4", "5"],
+        ["a", "b", "0", "5"],
+    ]
+    for serial, parts in seen.items():
+        assert state.parts("books", serial) == parts
+        assert vars(ManifestState.decode(state.encode())) == vars(state)
+    check_refused(state, Replace(1, "books", keys(5), False, pieces("y", "x")), "in the order of their paths")
+    check_refused(state, Replace(1, "books", keys(5), False, pieces("x", "x")), "in the order of their paths")
+
+
+def after_jobs(state: ManifestState, kind: JobKind, count: int) -> list[int]:
+    """Jobs that have not ended after some that did."""
+    for _ in range(count):
+        token = state.next_token
+        apply(state, BeginJob(kind), EndJob(token))
+    return sorted(state.jobs)
+
+
+def test_a_job_that_nobody_does_any_more_ends_when_many_of_its_kind_have_passed_it() -> None:
+    state = apply(dealt(0), BeginJob(JobKind.DEAL), BeginJob(JobKind.MERGE))
+    assert after_jobs(state, JobKind.OTHER, PASSED_MAX) == [1, 2, 3], "those of other kinds do not count"
+    assert after_jobs(state, JobKind.DEAL, PASSED_MAX - 1) == [1, 2, 3]
+    assert vars(ManifestState.decode(state.encode())) == vars(state)
+    assert after_jobs(state, JobKind.DEAL, 1) == [1, 3]
+    check_refused(state, EndJob(2), "PREEMPTED: job 2 has ended")
+    assert after_jobs(state, JobKind.MERGE, PASSED_MAX) == [1], "nothing is known of what a job of no kind does"
+
+
+def test_a_job_that_commits_lives() -> None:
+    state = apply(dealt(2), BeginJob(JobKind.MERGE), BeginJob(JobKind.DEAL))
+    assert after_jobs(state, JobKind.MERGE, PASSED_MAX - 1) == [1, 2, 3]
+    apply(state, Replace(2, "books", keys(1), True, [SORTED._replace(path="2/s")]))
+    assert after_jobs(state, JobKind.MERGE, PASSED_MAX - 1) == [1, 2, 3]
+    assert after_jobs(state, JobKind.DEAL, PASSED_MAX - 1) == [1, 2, 3]
+    apply(state, Deal(3, 1, 3, 3, 0, 0, "3/3", SLICES))
+    assert after_jobs(state, JobKind.DEAL, PASSED_MAX - 1) == [1, 2, 3]
+    assert after_jobs(state, JobKind.MERGE, 1) == [1, 3]
+    assert after_jobs(state, JobKind.DEAL, 1) == [1]

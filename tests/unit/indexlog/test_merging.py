@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import median
+
 import pytest
 
-from indexlog.columns import RowBuffer, rows_of
+from indexlog.columns import IndexRows, RowBuffer, rows_of, table_of
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
-from indexlog.merging import RUNS_MAX, MergeTask, do_merge, merge_tasks
-from indexlog.planning import MergePlan
+from indexlog.merging import RUNS_MAX, MergeTask, cuts_of, do_merge, merge_work
+from indexlog.planning import STANDARD_POLICY, MergePlan
 from indexlog.records import Modification, pack_contents
 from indexlog.stored import read_run, write_container
 from indexlog.stores import MemoryStore
@@ -22,18 +25,62 @@ def plan(
 
 def test_small_indexes_share_a_task_and_large_ones_are_alone() -> None:
     plans = [plan("a", 0, size=4), plan("b", 0, size=4), plan("c", 0, own=True), plan("d", 0, size=3), plan("e", 0)]
-    tasks = list(merge_tasks(plans, task_bytes=10))
-    assert [("".join(each.index for each in task.plans), task.suffix) for task in tasks] == [
-        ("c", "parquet"),
-        ("ab", "arrow"),
-        ("de", "arrow"),
+    found = list(merge_work(plans, replace(STANDARD_POLICY, task_bytes=10)))
+    assert [("".join(plan.index for plan in work.plans), [task.name for task in work.tasks]) for work in found] == [
+        ("c", ["00000.parquet"]),
+        ("ab", ["00000.arrow"]),
+        ("de", ["00000.arrow"]),
     ]
-    assert [task.bytes for task in tasks] == [1, 8, 4]
+    assert [task.bytes for work in found for task in work.tasks] == [1, 8, 4]
 
 
-def test_a_task_is_committed_by_one_command() -> None:
+def test_what_shares_a_file_is_committed_by_one_command() -> None:
     plans = [plan(f"index-{number:05}", 0) for number in range(RUNS_MAX + 1)]
-    assert [len(task.plans) for task in merge_tasks(plans)] == [RUNS_MAX, 1]
+    assert [len(work.plans) for work in merge_work(plans, STANDARD_POLICY)] == [RUNS_MAX, 1]
+
+
+def zipf(indexes: int, whole: int) -> list[int]:
+    """Bytes of indexes of which the first has a third of all."""
+    weights = [1 / rank for rank in range(2, indexes + 1)]
+    return [whole // 3, *(round(2 / 3 * whole * weight / sum(weights)) for weight in weights)]
+
+
+def test_no_task_merges_more_than_three_times_the_median_whatever_index_is_hot() -> None:
+    policy = STANDARD_POLICY
+    plans = [
+        plan(f"index-{rank:05}", 0, size=size, own=size > policy.own_file_bytes)
+        for rank, size in enumerate(zipf(10_000, 2_000_000_000))
+    ]
+    cuts = {
+        each.index: [str(n) for n in range(1, -(-each.bytes // policy.task_bytes))]
+        for each in plans
+        if each.has_own_file
+    }
+    sizes = [task.bytes for work in merge_work(plans, policy, cuts) for task in work.tasks]
+    assert len(sizes) > 100
+    assert max(sizes) <= 3 * median(sizes)
+    assert max(sizes) <= policy.task_bytes
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["files", "slice"])
+def test_the_tasks_of_a_large_index_have_each_document_once(own: bool) -> None:
+    store = MemoryStore()
+    docids = [f"doc-{number:04}" for number in range(1000)]
+    table = table_of((docid, Modification(True, {"n": docid})) for docid in docids)
+    write_container(store, "1/a", IndexRows(table, ["books"], [1000]))
+    whole = Part("1/a", 0, PartKind.UNSORTED, 1000, 4000, 7, 1, 1, 1)
+    policy = replace(STANDARD_POLICY, task_bytes=1000)
+    parts: tuple[Part, ...] = (whole,)
+    for kind in (PartKind.SORTED, PartKind.OPTIMIZED) if own else (PartKind.SORTED,):
+        chosen = MergePlan("books", parts, kind, True)
+        cuts = cuts_of(store, chosen, policy)
+        assert len(cuts) == 3
+        (work,) = merge_work([chosen], policy, {"books": cuts})
+        outputs = [do_merge(store, f"{int(kind) + 1}/1-{task.name}", task)[0] for task in work.tasks]
+        assert all(output is not None and 200 < output.records < 300 for output in outputs)
+        parts = tuple(Part(each.path, WHOLE_FILE, kind, each.records, 1000, 7, 2, 1, 1) for each in outputs if each)
+        found = [row.as_py() for part in parts for rows in read_run(store, part) for row in rows.column("docid")]
+        assert found == docids
 
 
 def stored() -> MemoryStore:

@@ -137,9 +137,9 @@ def test_files_come_before_slices_and_these_before_what_is_live(bench: Bench) ->
         bench.raw[2].append(None)
         bench.apply(m.Deal(1, 2, number + 1, number + 1, 0, 0, f"1/made-{number}", slices))
     # slices become files, oldest first; those of log 1 were dealt before
-    bench.apply(m.Replace(1, "books", [("1/1", 0), ("1/2", 0)], True, files[0]))
-    bench.apply(m.Replace(1, "books", [("1/made-0", 0)], False, files[1]))
-    bench.apply(m.Replace(1, "books", [("1/made-1", 0)], False, files[2]))
+    bench.apply(m.Replace(1, "books", [("1/1", 0), ("1/2", 0)], True, [files[0]]))
+    bench.apply(m.Replace(1, "books", [("1/made-0", 0)], False, [files[1]]))
+    bench.apply(m.Replace(1, "books", [("1/made-1", 0)], False, [files[2]]))
     bench.write(1, "live")
     seen = []
     page = bench.page()

@@ -56,6 +56,19 @@ def test_several_sorted_files_are_optimized_with_older_ones_that_are_not_much_la
     )
 
 
+def test_files_of_a_large_run_count_as_one() -> None:
+    def cut(kind: PartKind, size: int, number: int) -> list[Part]:
+        return [Part(f"1/{number}-{piece}", WHOLE_FILE, kind, 1, size, 0, 9, number, number) for piece in range(4)]
+
+    sorted_runs = [part for number in range(2, 9) for part in cut(SORTED, 10, number)]
+    assert plan_merge("books", sorted_runs, STANDARD_POLICY) is None
+    sorted_runs += cut(SORTED, 10, 9)
+    for size, taken in ((160, 32), (159, 36)):
+        found = plan_merge("books", [*cut(OPTIMIZED, size, 1), *sorted_runs], STANDARD_POLICY)
+        assert found is not None
+        assert (len(found.parts), found.is_oldest) == (taken, taken == 36)
+
+
 def test_names_are_those_of_the_text() -> None:
     part = Part("1/2", WHOLE_FILE, SORTED, 1200, 5, 1_769_860_800_007, 1, 1, 1)
     assert part.name == "2026-01-31-12-00-00-007__sorted_1200"
@@ -72,7 +85,7 @@ def test_a_day_of_modifications_is_written_seven_times_at_most() -> None:
             first = index.index(found.parts[0])
             size = sum(part.bytes for part in found.parts)
             written += size
-            merged = Part(f"2/{written}", WHOLE_FILE, found.kind, 1, size, 0, 0, 0, 0)
+            merged = Part(f"2/{written}", WHOLE_FILE, found.kind, 1, size, 0, 0, found.parts[0].since, number)
             index[first : first + len(found.parts)] = [merged]
             files = max(files, sum(part.kind is not UNSORTED for part in index))
     assert 6 < written / deals < 7

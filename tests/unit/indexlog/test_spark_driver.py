@@ -16,6 +16,7 @@ from indexlog.manifest.commands import (
     ManifestCommand,
     encode_manifest_command,
 )
+from indexlog.manifest.parts import JobKind
 from indexlog.manifest.state import ManifestState
 from indexlog.spark.jobs import OnSpark
 
@@ -29,7 +30,7 @@ def test_a_generation_that_others_deal_whole_meanwhile_is_left_behind() -> None:
     state = ManifestState()
     apply(state, Initialize("memory", [1, 2]), BeginJob(), AddGeneration([3]), EndGeneration(0, [5, 0]))
     steps: Any = OnSpark(None, "")._deal_job(lambda: state, 1000)  # type: ignore[arg-type]
-    assert steps.send(None) == ProposeCommand(BeginJob())
+    assert steps.send(None) == ProposeCommand(BeginJob(JobKind.DEAL))
     assert steps.send(ManifestOutcome(2)) == ConfirmView()
     assert steps.send(None) == FindTails((1, 2))
     apply(state, Deal(1, 1, 1, 5, 0, 0, "", []))
