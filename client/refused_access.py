@@ -6,7 +6,7 @@ from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
-from logdevice_py.core.principal import Permission
+from logdevice_py.core.principal import ANONYMOUS, Permission
 from logdevice_py.shell.proof import Principals
 
 _DOES: Final = {
@@ -29,6 +29,8 @@ def access_text(principals: Principals, config: ClusterConfig, log: LogId, permi
         return f'{who} may not {_DOES[permission or Permission.READ]} internal log {log}: it takes "admin:{principals.own}" in the attribute permit of [defaults]'
     name = config.log_name(log)
     which = f"log {log}" if name == str(log) else f"log {log} ({name})"
+    if principals.own == ANONYMOUS.name:
+        who += ", which shows no certificate and no token (LOGDEVICE_IDENTITY names one),"
     grant = f"{permission.value if permission else 'read'}:{principals.own or 'NAME'}"
     if permission is None:
         return f'{who} has no permission for {which}: its attribute permit grants nothing to it, such as "{grant}"'

@@ -565,6 +565,10 @@ class NodeHost:
         self._use(config)
 
     def _use(self, config: ClusterConfig) -> None:
+        if self.node_id in self.config.nodes and self.node_id not in config.nodes:
+            log.warning(
+                "N%d is not in version %d: it may be stopped, and its data deleted", self.node_id, config.version
+            )
         self.config = replace(config, run_time_logs=self.config.run_time_logs)
         self.transport.identity.config_version = config.version
         self.driver.event(lambda now: self.node.on_config(config, now))

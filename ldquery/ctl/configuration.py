@@ -15,11 +15,14 @@ from ldquery.ctl.configuration_change import ConfigurationEditor, KnownConfigura
 from ldquery.ctl.nodes import parse_node
 from ldquery.ctl.private_file import read_text
 from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.edit import parse_node_assignment, without_node
 from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.security import TLS_OFF, parse_security
 from logdevice_py.config.stored import with_version
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.durable_file import write_durably
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -67,9 +70,19 @@ def difference(before: str, after: str, names: tuple[str, str]) -> str:
 
 
 async def _change(
-    editor: ConfigurationEditor, known: KnownConfiguration, text: str, arguments: argparse.Namespace, why: str
+    editor: ConfigurationEditor,
+    known: KnownConfiguration,
+    text: str,
+    arguments: argparse.Namespace,
+    why: str,
+    *,
+    added: NodeId | None = None,
 ) -> int:
-    """Have a text stored, or only judged, and tell what becomes of it."""
+    """Have a text stored, or only judged, and tell what becomes of it.
+
+    Args:
+        added: a node that is new, and is started only then.
+    """
     dry_run = arguments.dry_run
     if dry_run and not arguments.json:
         _print(difference(known.text, text, (f"version {known.version}", "wanted")) or "nothing changes")
@@ -84,8 +97,19 @@ async def _change(
     show(arguments, {**answer, "late": [f"N{node}" for node in late]}, plain=plain)
     if answer["stored"] and not known.is_stored:
         say(PROGRAM, _FIRST)
+    if added in late:
+        late.remove(added)
+        say(PROGRAM, start_text(arguments.config, added, load_cluster(text)))
     say_of_nodes((node, "does not use it yet; ldctl status tells when it does") for node in late)
     return EXIT_UNANSWERED if late else EXIT_OK
+
+
+def start_text(file: str, node: NodeId, config: ClusterConfig) -> str:
+    """How a node that was added is started."""
+    certificate = ""
+    if parse_security(config.settings).tls != TLS_OFF:
+        certificate = f" It needs a certificate first: ldctl config show --to {file}, ldctl identity make, and identity/N{node}.pem with ca.pem on its machine."
+    return f"N{node}: start it now: logdeviced --config cluster.toml --node {node} --data DIR; any copy of the cluster file will do.{certificate}"
 
 
 # config
@@ -93,13 +117,25 @@ async def _change(
 
 def _show_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("--version", dest="wanted", metavar="N", type=_version, help="one of those that are kept")
+    options.add_argument(
+        "--to",
+        metavar="FILE",
+        help="write it there in one step; unlike with > that may be the cluster file which ldctl itself reads",
+    )
 
 
 async def _show(client: Client, arguments: argparse.Namespace) -> int:
     async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
     row = known.find(known.version if arguments.wanted is None else arguments.wanted)
-    if arguments.json:
+    if arguments.to is not None:
+        write_durably(Path(arguments.to), row["text"])
+        show(
+            arguments,
+            {"version": row["version"], "file": arguments.to},
+            plain=f"version {row['version']} is in {arguments.to}",
+        )
+    elif arguments.json:
         show(arguments, row)
     else:
         _print(row["text"])
@@ -228,7 +264,8 @@ async def _set_node(client: Client, arguments: argparse.Namespace, *, new: bool)
         _is_stored(known, arguments)
         text = text_with_node(known, node, dict(arguments.values), new=new)
         verb = "add" if new else "set"
-        return await _change(editor, known, text, arguments, f"nodes {verb} N{node} {_said(arguments.values)}")
+        why = f"nodes {verb} N{node} {_said(arguments.values)}"
+        return await _change(editor, known, text, arguments, why, added=node if new else None)
 
 
 async def _remove(client: Client, arguments: argparse.Namespace) -> int:

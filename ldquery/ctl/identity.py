@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from client.client import Client
 
 _DIRECTORY: Final = "identity"
+_NODE: Final = re.compile(r"N\d+")
 
 
 def _name(text: str) -> str:
@@ -109,6 +111,13 @@ def _authority(arguments: argparse.Namespace, config: ClusterConfig) -> Certific
 
 async def _make(client: Client | None, arguments: argparse.Namespace) -> int:
     config = _config(arguments)
+    for name in arguments.principals:
+        if _NODE.fullmatch(name):
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                f"{name} is the name of a node, and would be no node's certificate: nodes of {arguments.config} get theirs without being named. When it "
+                f"was added since: ldctl config show --to {arguments.config}, then again",
+            )
     authority = _authority(arguments, config)
     if authority.make():
         say(PROGRAM, f"made an authority in {authority.directory}: keep ca.key and token.key there, on no node")
@@ -124,7 +133,14 @@ async def _make(client: Client | None, arguments: argparse.Namespace) -> int:
         days = arguments.days or PRINCIPAL_DAYS
         made = authority.certify_principal(principal, days, hosts=arguments.host)
         rows.append({"name": name, "serial": made.serial, "file": str(made.path)})
-    show_rows(arguments, rows, ("name", "serial", "file"))
+    if rows:
+        show_rows(arguments, rows, ("name", "serial", "file"))
+    else:
+        nodes = ", ".join(f"N{node}" for node in config.nodes)
+        say(
+            PROGRAM,
+            f"all nodes of {arguments.config} have certificates ({nodes}): --renew makes others, a name one of a principal",
+        )
     if not parse_security(config.settings).ca_file:
         say(
             PROGRAM, "the cluster file does not name them yet: docs/security.md says what goes into [settings.security]"

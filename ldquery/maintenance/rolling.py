@@ -22,7 +22,7 @@ from client.maintenance.commands import (
     RestartNode,
     TakeRestart,
 )
-from client.maintenance.state import GOING, Maintenance, RollingRestart
+from client.maintenance.state import GOING, Maintenance, MaintenancePhase, RollingRestart
 from ldquery.ctl.impact import Survey
 from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
 from ldquery.maintenance.safety import why_unwell
@@ -77,7 +77,7 @@ class Pace:
     async def wait(self, what: str, reasons: Sequence[str]) -> None:
         """Pause until the next look."""
         now = _now()
-        told = (what, *(reasons or ("it is looked at again",)))
+        told = (what, *reasons)
         pause = max(self._pause, _SHARE_OF_TIME * (now - self._began)) if self._pause else 0.0
         if told != self._told or now - self._told_at > _TOLD_AGAIN:
             self._told, self._told_at = told, now
@@ -118,6 +118,12 @@ async def until_granted(
             reasons = [str(error)]
         if ends is not None and _now() > ends:
             return None
+        if each is not None and not reasons:
+            reasons = [
+                "it is granted, its shards are emptied next"
+                if each.phase is MaintenancePhase.DRAINING
+                else "it is looked at again"
+            ]
         await pace.wait(f"{each.names if each else f'maintenance {number}'} has to wait", reasons)
 
 

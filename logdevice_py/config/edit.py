@@ -137,6 +137,8 @@ def with_node(text: str, node: NodeId, values: Mapping[str, Any]) -> str:
             nodes[name][key] = value
         elif key in nodes[name]:
             del nodes[name][key]
+    if node not in before.nodes and not isinstance(nodes, InlineTable):
+        nodes[name].add(tomlkit.nl())
     return _only_nodes_changed(before, document.as_string(), {node})
 
 

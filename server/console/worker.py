@@ -141,11 +141,22 @@ class ConsoleWorker:
             else:
                 _say(number, await self._ask(request["ask"], request["given"], authorized))
         except LogDeviceError as error:
-            _say(number, error.detail or str(error), error.status)
+            _say(number, (error.detail or str(error)) + self._what_helps(error.status), error.status)
         except (ValueError, OverflowError, RecursionError) as error:
             _say(number, str(error), Status.INVALID_PARAM)
         finally:
             self._running.pop(number, None)
+
+    def _what_helps(self, status: Status) -> str:
+        """The console is a client of the cluster itself, which a person who has shown a token does not see."""
+        client = self._client
+        if status is not Status.ACCESS or client is None:
+            return ""
+        own = client.session.routes.principals.own or "anonymous"
+        return (
+            f" (The console reads this as a client of the cluster, and is {own}: give it the certificate of a principal who may, as "
+            f"{self._path.with_suffix('.pem').name} beside the cluster file of this node.)"
+        )
 
     async def _ask(self, what: str, given: Mapping[str, Any], authorized: bool) -> Any:
         config, asker = await self._asked(authorized)
