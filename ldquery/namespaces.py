@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from client.look_up.segments import LogSegment
@@ -16,6 +17,50 @@ from streams.own_logs import find_namespace_logs, find_own_logs
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream_subscriptions import SUBSCRIPTIONS_GROUP, subscription_rows
 from streams.subscriptions.state import SUBSCRIPTIONS, SubscriptionsState
+from streams.upkeep.state import StreamUpkeep
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceUpkeep:
+    """What a namespace's state says of its janitor, and of what is trimmed and copied."""
+
+    namespace: str
+    janitor: str | None
+    """None: nobody is it."""
+    at: int | None
+    """When the last one showed life, in microseconds since the Unix epoch."""
+    did: str
+    """What was done last."""
+    unattended: list[str]
+    """Streams whose attributes take a janitor, while nobody is it."""
+    streams: dict[str, StreamUpkeep]
+    """By name: of those whose attributes take a janitor, or of which something is copied or trimmed."""
+    attributes: dict[str, dict[str, str]]
+    """What these attributes say, by name of the stream."""
+
+
+def namespace_upkeep(path: str, state: NamespaceState) -> NamespaceUpkeep:
+    """Of a namespace's state."""
+    role = state.role
+    wanted = {
+        entry.name: asked
+        for entry in _existing(state)
+        if (asked := StreamAttributes.from_mapping(entry.attributes).for_janitor)
+    }
+    kept = {
+        entry.name: entry.upkeep
+        for entry in _existing(state)
+        if entry.name in wanted or entry.upkeep.copies or entry.upkeep.trimming_to
+    }
+    return NamespaceUpkeep(
+        path,
+        None if role.lease is None else role.lease.owner,
+        int(role.at) or None,
+        role.did,
+        sorted(wanted) if role.lease is None else [],
+        kept,
+        wanted,
+    )
 
 
 class NamespaceRows:
@@ -59,6 +104,11 @@ class NamespaceRows:
             else:
                 found += [row for row in _FILL[table](path, state) if log is None or row.log_id == log]
         return found
+
+    def upkeep(self, path: str) -> NamespaceUpkeep | None:
+        """Who is the janitor of a namespace, and what he does of its streams; as of the rows that were asked for last. None: none were."""
+        replica = self._states.get(path)
+        return None if replica is None else namespace_upkeep(path, replica.state)
 
     async def _state(self, path: str, seconds: float) -> Replica[NamespaceState]:
         replica = self._states.get(path)

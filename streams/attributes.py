@@ -58,6 +58,9 @@ def size_argument(name: str, value: Any) -> int:
     return int(size)
 
 
+_FOR_JANITOR: Final = ("ttl", "truncated_retention", "cold", "cold_ttl")
+
+
 @dataclass(frozen=True, slots=True)
 class Flush:
     """When a writer sends what it has: whichever comes first. Nothing given: as soon as the log has nothing under way, within 10 ms."""
@@ -207,6 +210,11 @@ class StreamAttributes:
         if self.cold is not None:
             found["cold"] = self.cold
         return found
+
+    @property
+    def for_janitor(self) -> dict[str, str]:
+        """Those that are set and do nothing by themselves, as `shown`."""
+        return {name: value for name, value in self.shown().items() if name in _FOR_JANITOR}
 
 
 _DEFAULTS: Final[dict[str, Any]] = {

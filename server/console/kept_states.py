@@ -14,7 +14,7 @@ from client.read.items import Record
 from indexlog.places import index_logs_of
 from ldquery.index_logs import IndexLogRows
 from ldquery.maintenance.duties import sees_to
-from ldquery.namespaces import NamespaceRows
+from ldquery.namespaces import NamespaceRows, NamespaceUpkeep
 from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
@@ -32,6 +32,9 @@ ROWS_MAX: Final = 5000
 """Of one kind in an answer."""
 LAGS_MAX: Final = 20
 """Subscriptions of a stream of which the oldest record that waits is looked at."""
+COPIES_MAX: Final = 1000
+"""Cold copies of a stream that are listed, the last ones."""
+_NAMED: Final = 5
 IDLE_SECONDS: Final = 60.0
 """For so long states are read on although nobody asks: opening a page again is fast."""
 
@@ -86,6 +89,7 @@ class KeptStates:
             row["behind"] = entries_behind(row["position"], row["tail"])
         return {
             "namespaces": found,
+            "janitors": [_janitor(each) for path in found if (each := self._upkeep(path)) is not None],
             "streams": streams[:ROWS_MAX],
             "subscriptions": subscriptions[:ROWS_MAX],
             "left_out": max(0, len(streams) - ROWS_MAX) + max(0, len(subscriptions) - ROWS_MAX),
@@ -122,8 +126,11 @@ class KeptStates:
             each["waiting_since"] = (
                 None if log is None or tail is None else await _waiting_since(client, log, each["position"], tail)
             )
+        upkeep = self._upkeep(place)
         return {
             "stream": row,
+            "janitor": None if upkeep is None else _janitor(upkeep),
+            "kept": None if upkeep is None else kept_up(upkeep, name),
             "tail": tail,
             "segments": segments[-ROWS_MAX:],
             "owner": next((each for each in owners if each["stream"] == name), None),
@@ -202,6 +209,10 @@ class KeptStates:
 
     # How it is read
 
+    def _upkeep(self, path: str) -> NamespaceUpkeep | None:
+        """As of the rows that were read last: nobody is asked for it."""
+        return None if self._namespaces is None else self._namespaces.upkeep(path)
+
     async def _of_namespaces(self, table: str, places: Iterable[str], log: LogId | None) -> list[dict[str, Any]]:
         async with self._kept():
             if self._namespaces is None:
@@ -250,6 +261,47 @@ class KeptStates:
             await index_logs.close()
         if maintenances is not None:
             await maintenances.__aexit__(None, None, None)
+
+
+def _janitor(each: NamespaceUpkeep) -> dict[str, Any]:
+    return {
+        "namespace": each.namespace,
+        "janitor": each.janitor,
+        "at": each.at,
+        "did": each.did,
+        "unattended": each.unattended[:_NAMED],
+        "unattended_count": len(each.unattended),
+    }
+
+
+def kept_up(found: NamespaceUpkeep, stream: str) -> dict[str, Any] | None:
+    """What is trimmed and copied of a stream, and its last copies; None: nothing is, and nothing is wanted."""
+    upkeep = found.streams.get(stream)
+    if upkeep is None:
+        return None
+    return {
+        "attributes": found.attributes.get(stream, {}),
+        "trimmed_to": str(upkeep.trimming_to) if upkeep.trimming_to else None,
+        "copied_to": str(upkeep.copied_to) if upkeep.copied_to else None,
+        "copying": None if upkeep.copying is None else " to ".join(map(str, upkeep.copying)),
+        "copies_count": len(upkeep.copies),
+        "copies_bytes": sum(each.copy.stored_bytes for each in upkeep.copies),
+        "copies": [
+            {
+                "epoch": each.number,
+                "first": str(each.copy.first),
+                "last": str(each.copy.last),
+                "records": each.copy.records,
+                "files": each.copy.files,
+                "stored_bytes": each.copy.stored_bytes,
+                "began": each.began,
+                "ended": each.ended,
+                "completed": each.completed,
+                "folder": each.copy.folder,
+            }
+            for each in reversed(upkeep.copies[-COPIES_MAX:])
+        ],
+    }
 
 
 async def _seers(client: Client, asker: NodeAsker) -> list[str]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from streams.stream import Stream
 
 _PROGRAM: Final = "ldstream"
-_NEED_A_JANITOR: Final = ("ttl", "truncated_retention", "cold", "cold_ttl")
-"""Attributes that do nothing by themselves."""
 Options = Callable[[argparse.ArgumentParser], None]
 Run = Callable[["Namespace", argparse.Namespace], Awaitable[int]]
 
@@ -85,8 +83,7 @@ def upkeep_info(namespace: Namespace, stream: Stream) -> dict[str, Any]:
 
 def unattended(namespace: Namespace, stream: Stream) -> str | None:
     """What people are told of a stream whose attributes nobody acts on; None: somebody does, or nobody need."""
-    shown = stream.attributes.shown()
-    needed = [name for name in _NEED_A_JANITOR if name in shown]
+    needed = list(stream.attributes.for_janitor)
     if not needed or namespace.state.role.lease is not None:
         return None
     return f"no janitor runs for {namespace.path}, so nothing is done for {', '.join(needed)}: start ldstream janitor"

@@ -149,9 +149,15 @@ def _of_streams() -> dict[str, Any]:
         "last_txid": 7, "lost": 2, "trimmed_to": None,
     }  # fmt: skip
     owner = {"owner": "host:1", "token": 3, "lease": 5_000_000, "signs": 7}
+    janitor = {"namespace": "/streams", "janitor": None, "at": TIME, "did": "trimmed a to e1n1", "unattended": ["a", "b"], "unattended_count": 7}  # fmt: skip
+    copy = {"epoch": 2, "first": "e2n1", "last": "e2n90", "records": 900, "files": 1, "stored_bytes": 9000, "began": TIME, "ended": TIME, "completed": TIME, "folder": "x/y"}  # fmt: skip
+    kept = {
+        "attributes": {"ttl": "3d", "cold": "file:///cold"}, "trimmed_to": "e1n1", "copied_to": "e2n90", "copying": "e3n1 to e3n9", "copies_count": 1, "copies_bytes": 9000,
+        "copies": [copy],
+    }  # fmt: skip
     return {
-        "streams": {"namespaces": ["/streams"], "streams": rows, "subscriptions": subscriptions, "left_out": 0, "silent": {}, "took_us": 9},
-        "stream": {"stream": rows[0], "tail": "e4n88", "segments": [segment], "owner": owner, "subscriptions": subscriptions, "took_us": 9},
+        "streams": {"namespaces": ["/streams"], "streams": rows, "subscriptions": subscriptions, "left_out": 0, "silent": {}, "took_us": 9, "janitors": [janitor]},
+        "stream": {"stream": rows[0], "janitor": janitor, "kept": kept, "tail": "e4n88", "segments": [segment], "owner": owner, "subscriptions": subscriptions, "took_us": 9},
     }  # fmt: skip
 
 

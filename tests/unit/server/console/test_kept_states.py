@@ -1,10 +1,14 @@
-"""How far readers of streams are behind."""
+"""How far readers of streams are behind, and what is kept up of streams."""
 
 from __future__ import annotations
 
 import pytest
 
-from server.console.kept_states import entries_behind
+from ldquery.namespaces import namespace_upkeep
+from logdevice_py.core.lsn import LSN
+from server.console.kept_states import entries_behind, kept_up
+from streams.upkeep.commands import ReleaseUpkeep
+from tests.unit.streams.test_upkeep_state import Upkept
 
 
 @pytest.mark.parametrize(
@@ -20,3 +24,20 @@ from server.console.kept_states import entries_behind
 )
 def test_what_is_behind_is_counted_within_an_epoch(position: str | None, tail: str | None, behind: int | None) -> None:
     assert entries_behind(position, tail) == behind
+
+
+def test_what_is_kept_up_of_a_stream_and_who_does_it() -> None:
+    upkept = Upkept(cold=True)
+    upkept.copied(LSN.OLDEST, LSN.parse("e1n9"))
+    found = namespace_upkeep("/streams", upkept.state)
+    name = upkept.state.streams[1].name
+    assert (found.janitor, found.unattended) == ("one", [])
+    kept = kept_up(found, name)
+    assert kept is not None
+    assert (kept["copied_to"], kept["copies_count"], kept["copies_bytes"], kept["copying"]) == ("e1n9", 1, 10, None)
+    assert [(each["first"], each["last"], each["files"]) for each in kept["copies"]] == [("e0n1", "e1n9", 1)]
+    assert "cold" in kept["attributes"]
+    assert kept_up(found, "another") is None
+    upkept(ReleaseUpkeep(1))
+    found = namespace_upkeep("/streams", upkept.state)
+    assert (found.janitor, found.unattended) == (None, [name])
