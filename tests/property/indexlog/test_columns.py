@@ -55,7 +55,9 @@ def test_what_is_buffered_comes_to_the_fold(history: list[LogRecord]) -> None:
 
 
 @given(st.lists(HISTORIES, max_size=3), st.tuples(st.booleans(), st.booleans()), st.randoms(use_true_random=False))
-def test_runs_of_several_indexes_come_to_the_fold_of_all(runs: list[list[LogRecord]], oldest: tuple[bool, bool], rng: Random) -> None:
+def test_runs_of_several_indexes_come_to_the_fold_of_all(
+    runs: list[list[LogRecord]], oldest: tuple[bool, bool], rng: Random
+) -> None:
     """Whatever the order of the rows, ranks tell which is newer."""
     rows = [
         (code, rank, *columns)
