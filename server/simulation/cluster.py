@@ -451,7 +451,11 @@ def _report(name: str, seed: int, arguments: Mapping[str, Any], cluster: SimClus
 
 def usual_faults() -> list[str]:
     """The kinds of faults of which "all" takes some: those that applications can have and that are over soon."""
-    return [kind.name for kind in CATALOG.values() if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes]
+    return [
+        kind.name
+        for kind in CATALOG.values()
+        if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes and not kind.regional
+    ]
 
 
 def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:

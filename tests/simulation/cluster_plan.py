@@ -43,6 +43,8 @@ class ClusterPlan:
     """Nodes that were in the file and are not any more; their numbers are not given again."""
     absent: set[int] = field(default_factory=set)
     """Logs that are not in the file."""
+    regions: int = 1
+    """Nodes stand in regions in turn; 1: in none in particular."""
     metadata_replicate: str = ""
     """Of metadata logs; empty: as logs have it at first."""
     metadata_nodeset: list[int] = field(default_factory=list)
@@ -69,10 +71,14 @@ class ClusterPlan:
                 f'host = "127.0.0.{number + 1}"',
                 "port = 7000",
                 f"roles = {node.roles}".replace("'", '"'),
-                f'location = "rack{node.rack}"',
+                f'location = "{self._location(number, node)}"',
                 f'state = "{node.state}"',
             ]
         return "\n".join([*lines, *self.settings])
+
+    def _location(self, number: int, node: NodePlan) -> str:
+        rack = f"rack{node.rack}"
+        return rack if self.regions == 1 else f"region{number % self.regions}.d.c.r.{rack}"
 
     def _groups(self) -> list[str]:
         lines: list[str] = []
@@ -142,8 +148,10 @@ class ClusterPlan:
         return [number for number, node in self.nodes.items() if node.state != "read-write" and self._suffices(number)]
 
     def _suffices(self, without: int) -> bool:
-        rest = [node for number, node in self.nodes.items() if number != without and node.state == "read-write"]
+        left = {number: node for number, node in self.nodes.items() if number != without and node.state == "read-write"}
+        rest = list(left.values())
         enough = len(rest) >= 3 and len({node.rack for node in rest}) == self.racks
+        enough = enough and len({number % self.regions for number in left}) == self.regions
         return enough and any("sequencer" in node.roles for node in rest)
 
     def remove_node(self, number: int) -> None:

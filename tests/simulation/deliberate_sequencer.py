@@ -8,6 +8,7 @@ from typing import Any
 
 import sequencer.appender
 from epoch_store.updaters import ToNextEpoch
+from logdevice_py.config.location import Scope
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
 from logdevice_py.core.token_bucket import Meter
@@ -122,6 +123,21 @@ def copyset_one_short(original: Change) -> Change:
         return chosen[1:] if chosen is not None and len(chosen) > 1 else chosen
 
     return select
+
+
+@deliberate(
+    "all copies of an entry are in one region where it has enough shards", (CopysetSelector, "pick"), likely="regions"
+)
+def copyset_in_one_region(original: Change) -> Change:
+    def pick(self: CopysetSelector, available: Callable[[ShardId], bool]) -> Any:
+        chosen = original(self, available)
+        if chosen is None or Scope.REGION not in dict(self.replication.factors):
+            return chosen
+        region = self._labels[chosen[0]][0]
+        near = [shard for shard in self.nodeset if available(shard) and self._labels[shard][0] == region]
+        return tuple(near[: len(chosen)]) if len(near) >= len(chosen) else chosen
+
+    return pick
 
 
 @deliberate("a frame of a write stream is taken though one before it is missing", (KnownWriters, "judge"))

@@ -129,6 +129,7 @@ def _prepared(seed: int, trace: Trace, disabled: Collection[int], mode: RunMode,
         disk_bytes=scenario.disk_bytes,
         store=store,
     )
+    scenario.place(cluster)
     return _Run(scenario, cluster, disabled, mode)
 
 

@@ -18,6 +18,7 @@ from logdevice_py.simulation.network import NetworkSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.simulation.faults.nemesis import CATALOG, FaultSchedule
+from server.simulation.machines import CLIENT_ADDRESS, SimMachines
 from storage_node.settings import StorageSettings
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 from tests.simulation.profiles import PROFILES, TroubleProfile
@@ -86,6 +87,8 @@ class Scenario:
     """Nodes are drained and taken out of the cluster file, one after the other."""
     removal_interval: int = 0
     """Between two changes of which logs are in the cluster file; 0: none leaves it."""
+    distances: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Microseconds from one region to another, by their numbers; none: nodes stand together."""
     disk_bytes: int = 1 << 40
     """Of the file system of each shard."""
     frame_bytes_max: int = 256 << 10
@@ -108,8 +111,17 @@ class Scenario:
     @property
     def devoted_to(self) -> frozenset[str]:
         """What the run has in particular."""
-        others = (("moves", self.move_interval), ("removals", self.removals))
+        others = (("moves", self.move_interval), ("removals", self.removals), ("regions", self.distances))
         return frozenset({self.profile, *(name for name, has in others if has)})
+
+    def place(self, cluster: SimMachines) -> None:
+        """Let what passes between regions take its time. Clients stand in regions in turn, too."""
+        regions, addresses = self.plan.regions, [*range(_FARTHEST), *(CLIENT_ADDRESS - n for n in range(4 * _FARTHEST))]
+        for source in addresses:
+            for target in addresses:
+                distance = self.distances.get((source % regions, target % regions))
+                if distance and (source >= 0 or target >= 0):
+                    cluster.network.distances[source, target] = distance
 
     @property
     def fault_schedule(self) -> FaultSchedule:
@@ -127,6 +139,11 @@ class Scenario:
 _EXTRAS_FROM: Final = 100
 """Tests name seeds below."""
 _EXTRAS_SHARE: Final = 0.15
+_REGIONS_SHARE: Final = 0.12
+_OF_REGIONS: Final = ("region:2", "region:2,node:3")
+"""What logs promise where nodes stand in regions."""
+_FARTHEST: Final = 16
+"""Numbers of nodes, and of clients, that stand somewhere."""
 
 
 def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
@@ -183,6 +200,11 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     moves = not loses and _may_move(replicate, profile) and moving.random() < _MOVES_SHARE
     if moves:
         _let_move(plan, moving, changes_nodes=removals or not rebuilds)
+    regional = random.Random(f"regions {seed}")
+    distances: dict[tuple[int, int], int] = {}
+    if seed >= _EXTRAS_FROM and not moves and profile is None and nodes > 3 and regional.random() < _REGIONS_SHARE:
+        distances = _let_have_regions(plan, regional)
+        faults += regional.sample(_REGIONAL, regional.randrange(1, len(_REGIONAL) + 1))
     if asynchronous:
         plan.attributes["durability"] = '"async"'
     if profile is not None:
@@ -256,11 +278,29 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         if profile.disk_bytes:
             made.disk_bytes = rng.choice(profile.disk_bytes)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
+    made.distances = distances
     if moves:
         made.move_interval = moving.choice([1, 2, 5]) * SECOND
     if removals:
         _add_removals(made, random.Random(f"removals of {seed}"))
     return made
+
+
+_REGIONAL: Final = [kind.name for kind in CATALOG.values() if kind.regional]
+
+
+def _let_have_regions(plan: ClusterPlan, rng: random.Random) -> dict[tuple[int, int], int]:
+    """Nodes stand in two or three regions, and most logs promise copies in two of them; how far these are apart."""
+    plan.regions = rng.choice([2, 3, 3])
+    if rng.random() < 0.8:
+        plan.replicate = rng.choice(_OF_REGIONS)
+    if rng.random() < 0.5:
+        plan.attributes["sequencer_affinity"] = rng.choice(['"region0...."', '"region1...., region0...."'])
+    found: dict[tuple[int, int], int] = {}
+    for one in range(plan.regions):
+        for two in range(one):
+            found[one, two] = found[two, one] = rng.choice([1, 5, 15, 40]) * MILLISECOND
+    return found
 
 
 def _may_move(replicate: str, profile: TroubleProfile | None) -> bool:
@@ -327,7 +367,7 @@ def _faults(rng: random.Random) -> list[str]:
     if rng.random() < 0.05:
         return []
     share = rng.choice([0.05, 0.15, 0.3])
-    kinds = [kind for kind in CATALOG.values() if not kind.silent and not kind.hostile]
+    kinds = [kind for kind in CATALOG.values() if not kind.silent and not kind.hostile and not kind.regional]
     return [kind.name for kind in kinds if rng.random() < (share / 10 if kind.minutes else share)]
 
 
@@ -335,7 +375,9 @@ def _loss_faults(rng: random.Random) -> list[str]:
     """Kinds that destroy, and a few others. Those of which the shards do not know are rare: little can be checked afterwards."""
     silent = rng.random() < 0.2
     destructive = [kind.name for kind in CATALOG.values() if kind.destroys and kind.silent is silent]
-    others = [kind.name for kind in CATALOG.values() if not (kind.destroys or kind.minutes or kind.hostile)]
+    others = [
+        kind.name for kind in CATALOG.values() if not (kind.destroys or kind.minutes or kind.hostile or kind.regional)
+    ]
     return rng.sample(destructive, rng.randrange(1, 3)) + rng.sample(others, rng.randrange(3))
 
 

@@ -8,3 +8,4 @@ from server.simulation.faults import moments as moments
 from server.simulation.faults import network as network
 from server.simulation.faults import processes as processes
 from server.simulation.faults import recovery_moments as recovery_moments
+from server.simulation.faults import regions as regions

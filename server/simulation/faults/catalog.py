@@ -29,6 +29,8 @@ class FaultKind:
     """It only means something in a run that lasts minutes."""
     hostile: bool
     """Somebody sends what no process of the cluster sends. Which runs have such a peer is drawn apart from all else."""
+    regional: bool = False
+    """It only means something where nodes stand in several regions."""
 
 
 CATALOG: dict[str, FaultKind] = {}
@@ -42,6 +44,7 @@ def fault(
     silent: bool = False,
     minutes: bool = False,
     hostile: bool = False,
+    regional: bool = False,
     counted_as: str = "",
 ) -> Callable[[Callable[[FaultInstance], None]], Callable[[FaultInstance], None]]:
     """Make a function a kind of fault; its name is the kind's."""
@@ -49,7 +52,7 @@ def fault(
     def register(cause: Callable[[FaultInstance], None]) -> Callable[[FaultInstance], None]:
         name = cause.__name__
         assert name not in CATALOG, name
-        CATALOG[name] = FaultKind(name, text, cause, destroys, silent, counted_as or name, minutes, hostile)
+        CATALOG[name] = FaultKind(name, text, cause, destroys, silent, counted_as or name, minutes, hostile, regional)
         return cause
 
     return register
@@ -96,6 +99,13 @@ class FaultInstance:
     def nodes(self) -> list[SimNode]:
         """All of them."""
         return list(self.cluster.nodes.values())
+
+    def regions(self) -> list[list[SimNode]]:
+        """The nodes of each region."""
+        found: dict[str, list[SimNode]] = {}
+        for node in self.nodes():
+            found.setdefault(self.cluster.config.nodes[node.id].location.region, []).append(node)
+        return [found[region] for region in sorted(found)]
 
     def node(self) -> SimNode:
         """Any one."""

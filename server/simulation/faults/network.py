@@ -7,7 +7,8 @@ from logdevice_py.simulation.links import LinkFault
 from server.simulation.faults.catalog import FaultInstance, fault
 
 
-def _block(it: FaultInstance, pairs: list[tuple[int, int]]) -> None:
+def block_pairs(it: FaultInstance, pairs: list[tuple[int, int]]) -> None:
+    """Nothing passes from the first to the second machine of each pair, for a while."""
     network = it.cluster.network
     for source, target in pairs:
         network.block(source, target, it.kind)
@@ -19,7 +20,8 @@ def _block(it: FaultInstance, pairs: list[tuple[int, int]]) -> None:
     it.later(undo, most=it.rng.choice([2, 10, 40]) * SECOND)
 
 
-def _both_ways(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def both_ways(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The pairs and their opposites."""
     return pairs + [(target, source) for source, target in pairs]
 
 
@@ -37,20 +39,20 @@ def partition_node(it: FaultInstance) -> None:
     others = [other for other in _addresses(it) if other != node]
     if it.rng.random() < 0.5:
         others += _living_clients(it)
-    _block(it, _both_ways([(node, other) for other in others]))
+    block_pairs(it, both_ways([(node, other) for other in others]))
 
 
 @fault("one node does not reach one other; the way back is free")
 def partition_one_way(it: FaultInstance) -> None:
     one, two = it.rng.sample(_addresses(it), 2)
-    _block(it, [(one, two)])
+    block_pairs(it, [(one, two)])
 
 
 @fault("one node hears nobody, or nobody hears it")
 def partition_deaf(it: FaultInstance) -> None:
     node = it.node().id
     pairs: list[tuple[int, int]] = [(other, node) for other in _addresses(it) if other != node]
-    _block(it, pairs if it.rng.random() < 0.5 else [(target, source) for source, target in pairs])
+    block_pairs(it, pairs if it.rng.random() < 0.5 else [(target, source) for source, target in pairs])
 
 
 @fault("nodes reach only their neighbours in a ring")
@@ -59,7 +61,7 @@ def partition_ring(it: FaultInstance) -> None:
     it.rng.shuffle(ring)
     size = len(ring)
     near = {(ring[at], ring[(at + step) % size]) for at in range(size) for step in (-1, 1)}
-    _block(it, [(one, two) for one in ring for two in ring if one != two and (one, two) not in near])
+    block_pairs(it, [(one, two) for one in ring for two in ring if one != two and (one, two) not in near])
 
 
 @fault("two halves of the nodes see each other only through one node in both")
@@ -67,7 +69,7 @@ def partition_bridge(it: FaultInstance) -> None:
     nodes = _addresses(it)
     it.rng.shuffle(nodes)
     middle = len(nodes) // 2
-    _block(it, _both_ways([(one, two) for one in nodes[:middle] for two in nodes[middle + 1 :]]))
+    block_pairs(it, both_ways([(one, two) for one in nodes[:middle] for two in nodes[middle + 1 :]]))
 
 
 @fault("the nodes fall into two halves, clients see all of them")
@@ -75,13 +77,13 @@ def partition_halves(it: FaultInstance) -> None:
     nodes = _addresses(it)
     it.rng.shuffle(nodes)
     middle = it.rng.randrange(1, len(nodes))
-    _block(it, _both_ways([(one, two) for one in nodes[:middle] for two in nodes[middle:]]))
+    block_pairs(it, both_ways([(one, two) for one in nodes[:middle] for two in nodes[middle:]]))
 
 
 @fault("a partition comes and goes quickly")
 def partition_flapping(it: FaultInstance) -> None:
     network, node = it.cluster.network, it.node().id
-    pairs = _both_ways([(node, other) for other in _addresses(it) if other != node])
+    pairs = both_ways([(node, other) for other in _addresses(it) if other != node])
 
     def close(times: int) -> None:
         for source, target in pairs:
@@ -100,7 +102,7 @@ def partition_flapping(it: FaultInstance) -> None:
 @fault("one client is cut off from one node")
 def partition_client(it: FaultInstance) -> None:
     if clients := _living_clients(it):
-        _block(it, _both_ways([(it.rng.choice(clients), it.node().id)]))
+        block_pairs(it, both_ways([(it.rng.choice(clients), it.node().id)]))
 
 
 @fault("connections are reset between their ends")
@@ -146,7 +148,7 @@ def _link(it: FaultInstance, made: LinkFault, *, both: bool = True, clients: boo
     others = [other for other in _addresses(it) if other != node] + (_living_clients(it) if clients else [])
     others = it.rng.sample(others, it.rng.randrange(1, len(others) + 1))
     pairs: list[tuple[int, int]] = [(node, other) for other in others]
-    pairs = _both_ways(pairs) if both else pairs
+    pairs = both_ways(pairs) if both else pairs
     for pair in pairs:
         network.add_link_fault(*pair, made)
 
