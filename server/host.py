@@ -41,7 +41,7 @@ from server.audit.audit_file import AuditFile
 from server.audit.audit_log import WriteAuditLine
 from server.cluster_file import ClusterFile, read_cluster_file
 from server.configuration.begin import EpochStorePlace, starting_configuration
-from server.configuration.keeper import LOOK_APART, ConfigurationKeeper, InForce
+from server.configuration.keeper import ConfigurationFile, ConfigurationKeeper, InForce
 from server.copy_review import CopyReview
 from server.event_log.notices import EventLogNotice
 from server.instance import choose_instance, keep_instance
@@ -123,7 +123,7 @@ class NodeHost:
         self._epoch_store: EpochStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._file = ClusterFile(path, file)
-        self.configuration = ConfigurationKeeper(self.ask_epoch_store, directory, file, begin)
+        self.configuration = ConfigurationKeeper(self.ask_epoch_store, ConfigurationFile(directory), file, begin)
         """Follows the configuration that the epoch store keeps."""
         self._told_version = 0
         self._closed = False
@@ -540,12 +540,10 @@ class NodeHost:
             self.transport.look_at_certificates()
 
     async def _watch_store(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_APART / 1e6)
-            told = max(self._told_version, self.node.gossip.config_version)
-            config = await self.configuration.look(monotonic_us(), told)
-            if config is not None:
-                self.use_stored(config)
+        def told() -> int:
+            return max(self._told_version, self.node.gossip.config_version)
+
+        await self.configuration.follow(monotonic_us, told, self.use_stored)
 
     def use_stored(self, config: ClusterConfig) -> None:
         """A stored configuration came into force, which the node keeps."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +24,11 @@ from logdevice_py.core.declare import parse_setting, written_value
 from logdevice_py.core.ids import InstanceId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.suggestion import suggestion
+from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.durable_file import write_durably
 from server.cluster_file import read_cluster_file
-from server.configuration.keeper import InForce, ask_epoch_store, parse_stored, read_kept
+from server.configuration.keeper import Ask, ConfigurationFile, InForce, ask_epoch_store, parse_stored
 from server.private_files import make_private_directory
 from server.security import zookeeper_access_by
 
@@ -86,7 +87,7 @@ def known_configuration(path: Path, node: NodeId, data: Path | None) -> tuple[Cl
     """
     config = read_cluster_file(path)
     directory = data or _data_of(config, node)
-    kept = None if directory is None else read_kept(directory, config)
+    kept = None if directory is None else ConfigurationFile(directory).read(config)
     return kept or config, directory
 
 
@@ -108,9 +109,25 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None, ac
     """
     if file.epoch_store.startswith("memory:"):
         return InForce(config=file)
-    kept = None if directory is None else await asyncio.to_thread(read_kept, directory, file)
+    kept = None if directory is None else await asyncio.to_thread(ConfigurationFile(directory).read, file)
     hosts = [each.host for each in file.nodes.values()]
-    result = await _read(file.epoch_store, file.name, hosts, access, wait=kept is None)
+    return begin_with(file, kept, await _read(file.epoch_store, file.name, hosts, access, wait=kept is None))
+
+
+def begin_with(
+    file: ClusterConfig, kept: ClusterConfig | None, result: Result, wall: Callable[[], Timestamp] = wall_us
+) -> InForce:
+    """What a node begins with that knows what is stored, or that the epoch store does not tell it.
+
+    Args:
+        file: what the cluster file says.
+        kept: the stored configuration of an earlier run; None: there is none.
+        result: of reading what is stored.
+        wall: the wall clock.
+
+    Raises:
+        LogDeviceError: as `starting_configuration`.
+    """
     if result.status not in (Status.OK, Status.EMPTY):
         if kept is None:
             raise LogDeviceError(result.status, f"the configuration in {file.epoch_store}: {result.detail}")
@@ -123,7 +140,7 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None, ac
         return InForce(config=kept, is_stored=True)
     stored = result.value if isinstance(result.value, StoredConfiguration) else None
     if stored is None or (kept is not None and kept.version > stored.version):
-        return InForce(config=kept or file, is_stored=kept is not None, stored=stored, read_at=wall_us())
+        return InForce(config=kept or file, is_stored=kept is not None, stored=stored, read_at=wall())
     where = f"version {stored.version} in {file.epoch_store}"
     try:
         config = parse_stored(stored.current.text, file, where)
@@ -132,7 +149,7 @@ async def starting_configuration(file: ClusterConfig, directory: Path | None, ac
             raise
         log.error("%s; the node begins with version %d, which it kept", error.detail, kept.version)
         config = kept
-    return InForce(config=config, is_stored=True, stored=stored, read_at=wall_us())
+    return InForce(config=config, is_stored=True, stored=stored, read_at=wall())
 
 
 async def write_cluster_file(path: Path, place: EpochStorePlace, node: NodeId) -> None:
@@ -183,15 +200,26 @@ async def _read(url: str, cluster: str, hosts: Iterable[str], access: ZooKeeperA
         hosts=hosts,
         access=access,
     )
-    told = False
     try:
-        while True:
-            result = await ask_epoch_store(store.submit, ReadConfiguration())
-            if result.status not in _AWAY or not wait:
-                return result
-            if not told:
-                told = True
-                log.warning("the epoch store %s does not answer (%s); waiting", url, result.detail)
-            await asyncio.sleep(_RETRY)
+        return await read_stored(store.submit, url, wait=wait)
     finally:
         store.close()
+
+
+async def read_stored(ask: Ask, where: str, *, wait: bool) -> Result:
+    """What an epoch store holds, or why it does not tell.
+
+    Args:
+        ask: runs operations of it.
+        where: its name, for people.
+        wait: go on asking while it is away.
+    """
+    told = False
+    while True:
+        result = await ask_epoch_store(ask, ReadConfiguration())
+        if result.status not in _AWAY or not wait:
+            return result
+        if not told:
+            told = True
+            log.warning("the epoch store %s does not answer (%s); waiting", where, result.detail)
+        await asyncio.sleep(_RETRY)

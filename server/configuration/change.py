@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from epoch_store.interface import ChangeConfiguration
+from epoch_store.interface import ChangeConfiguration, Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.stored import (
@@ -20,13 +20,9 @@ from logdevice_py.config.stored import (
 from logdevice_py.core.ids import NodeId, ShardId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.configuration_changes import why_refused
-from logdevice_py.runtime.clock import wall_us
-from server.configuration.keeper import ask_epoch_store
+from server.configuration.keeper import ConfigurationKeeper, ask_epoch_store
 from server.node import Node
 from server.node_settings import NodeSettings
-
-if TYPE_CHECKING:
-    from server.node_view import AdminView
 
 NO_NODES = "none"
 """How a request says that the data of no node may be lost."""
@@ -51,7 +47,27 @@ def empty_shards(node: Node) -> set[ShardId]:
     return {shard for shard, each in shards if each.restored >= max(each.generation, node.gossip.generation(shard))}
 
 
-async def change_configuration(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
+class ConfiguredNode(Protocol):
+    """What a change needs of the node that is asked for it."""
+
+    configuration: ConfigurationKeeper
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The version in force."""
+
+    @property
+    def node(self) -> Node:
+        """Its root."""
+
+    def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
+        """Run operations of the epoch store."""
+
+    def use_stored(self, config: ClusterConfig) -> None:
+        """A stored configuration came into force, which the node keeps."""
+
+
+async def change_configuration(host: ConfiguredNode, given: Mapping[str, Any]) -> dict[str, Any]:
     """Action `change_configuration`."""
     wanted = WantedChange(given["base"], given["text"], _nodes(given["accept_data_loss"]))
     keeper = host.configuration
@@ -68,7 +84,7 @@ async def change_configuration(host: AdminView, given: Mapping[str, Any]) -> dic
     if not changed or given["dry_run"]:
         return {"version": after.version if changed else wanted.base, "changed": changed, "stored": False}
     who, why = given["who"][:SAID_MAX], given["why"][:SAID_MAX]
-    change = ToNextConfiguration(wanted.base, ConfigurationVersion(after.version, wall_us(), who, why, text))
+    change = ToNextConfiguration(wanted.base, ConfigurationVersion(after.version, keeper.wall(), who, why, text))
     result = await ask_epoch_store(host.ask_epoch_store, ChangeConfiguration(change))
     found = result.value if isinstance(result.value, StoredConfiguration) else None
     if result.status is Status.STALE and found is not None:

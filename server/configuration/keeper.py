@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from epoch_store.interface import Operation, ReadConfiguration, Result
 from logdevice_py.config.cluster import ClusterConfig
@@ -49,16 +49,42 @@ def parse_stored(text: str, cluster: ClusterConfig, where: str) -> ClusterConfig
     return config
 
 
-def read_kept(directory: Path, cluster: ClusterConfig) -> ClusterConfig | None:
-    """What the node kept; None: nothing, or nothing that can be read."""
-    path = directory / KEPT
-    try:
-        return parse_stored(path.read_text(), cluster, str(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, LogDeviceError) as error:
-        log.error("the configuration that was kept is not used: %s", error)
-        return None
+class KeptConfiguration(Protocol):
+    """Where a node keeps the stored configuration in force, so that it knows it when it starts again."""
+
+    def write(self, text: str) -> None:
+        """Replace what is kept; it is durable when this returns.
+
+        Raises:
+            OSError: it cannot be.
+        """
+
+    def read(self, cluster: ClusterConfig) -> ClusterConfig | None:
+        """What the node kept; None: nothing, or nothing that can be read."""
+
+
+class ConfigurationFile:
+    """A file in the node's data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / KEPT
+
+    def write(self, text: str) -> None:
+        """See `KeptConfiguration.write`."""
+        try:
+            write_durably(self._path, text, alone=True)
+        except OSError as error:
+            raise OSError(error.errno, f"{self._path} cannot be written ({error.strerror})") from None
+
+    def read(self, cluster: ClusterConfig) -> ClusterConfig | None:
+        """See `KeptConfiguration.read`."""
+        try:
+            return parse_stored(self._path.read_text(), cluster, str(self._path))
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError, LogDeviceError) as error:
+            log.error("the configuration that was kept is not used: %s", error)
+            return None
 
 
 async def ask_epoch_store(ask: Ask, operation: Operation) -> Result:
@@ -89,17 +115,26 @@ class InForce:
 class ConfigurationKeeper:
     """Follows the stored configuration. What cannot be used changes nothing: the version before it stays in force."""
 
-    def __init__(self, ask: Ask, directory: Path, file: ClusterConfig, begin: InForce) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        kept: KeptConfiguration,
+        file: ClusterConfig,
+        begin: InForce,
+        wall: Callable[[], Timestamp] = wall_us,
+    ) -> None:
         """
         Args:
             ask: runs operations of the epoch store.
-            directory: of the node's data.
+            kept: where what is in force is kept.
             file: what the cluster file said when the node was started.
             begin: what the node was started with.
+            wall: the wall clock.
         """
+        self.wall = wall
         self.in_force = begin
         self._ask = ask
-        self._directory = directory
+        self._kept = kept
         self._file = file
         self._file_seen = 0
         self._file_trouble = ""
@@ -114,6 +149,22 @@ class ConfigurationKeeper:
         state = self.in_force
         if state.is_stored and state.stored is not None and state.stored.version == state.config.version:
             await self.use(state.config, state.stored.current.text)
+
+    async def follow(
+        self, now: Callable[[], Micros], told: Callable[[], int], use: Callable[[ClusterConfig], None]
+    ) -> None:
+        """Look again and again, for as long as the node runs.
+
+        Args:
+            now: the monotonic clock.
+            told: the greatest version that somebody has.
+            use: gets each later version.
+        """
+        while True:
+            await asyncio.sleep(LOOK_APART / 1e6)
+            config = await self.look(now(), told())
+            if config is not None:
+                use(config)
 
     async def look(self, now: Micros, told: int = 0) -> ClusterConfig | None:
         """The stored version that is newer than the one in force, once it is on the disk of the node; None: there is none, or it is too early to look again.
@@ -149,18 +200,17 @@ class ConfigurationKeeper:
         """What the epoch store holds at this moment. Value: `StoredConfiguration`."""
         result = await ask_epoch_store(self._ask, ReadConfiguration())
         if result.status in (Status.OK, Status.EMPTY):
-            self.in_force.read_at = wall_us()
+            self.in_force.read_at = self.wall()
             self.in_force.stored = result.value if isinstance(result.value, StoredConfiguration) else None
         return result
 
     async def use(self, config: ClusterConfig, text: str) -> None:
         """A stored version comes into force: it is kept first."""
         try:
-            await asyncio.to_thread(write_durably, self._directory / KEPT, text, alone=True)
+            await asyncio.to_thread(self._kept.write, text)
         except OSError as error:
             log.error(
-                "%s cannot be written (%s): should the epoch store be away when the node starts again, it does not know this configuration",
-                self._directory / KEPT,
+                "%s: should the epoch store be away when the node starts again, it does not know this configuration",
                 error.strerror,
             )
         self.in_force.config = config

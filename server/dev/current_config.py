@@ -6,7 +6,7 @@ from pathlib import Path
 
 from logdevice_py.config.cluster import ClusterConfig
 from server.cluster_file import read_cluster_file
-from server.configuration.keeper import KEPT, read_kept
+from server.configuration.keeper import KEPT, ConfigurationFile
 from server.dev import layout
 
 
@@ -17,7 +17,7 @@ def stored_config(directory: Path, file: ClusterConfig) -> ClusterConfig | None:
         directory: where the cluster lives.
         file: what its cluster file says.
     """
-    found = (read_kept(path.parent, file) for path in sorted(directory.glob(f"n*/{KEPT}")))
+    found = (ConfigurationFile(path.parent).read(file) for path in sorted(directory.glob(f"n*/{KEPT}")))
     return max((each for each in found if each is not None), key=lambda each: each.version, default=None)
 
 

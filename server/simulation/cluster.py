@@ -145,6 +145,7 @@ class SimCluster:
         permissions: bool = False,
         rebuilding: bool = False,
         maintenances: bool = False,
+        stored_configuration: bool = False,
         seed: int = 0,
         faults: str | Collection[str] = (),
         fault_interval: float = 0.7,
@@ -164,6 +165,7 @@ class SimCluster:
             permissions: clients may do what the attribute `permit` grants to the principal that they prove to be, and nothing else.
             rebuilding: what lost or drained shards held is stored again.
             maintenances: a log of maintenances is kept; any share of the cluster may be away, if it is safe.
+            stored_configuration: nodes follow what the epoch store keeps, once something is stored there.
             seed: of everything that is left to chance.
             faults: kinds of `server.simulation.faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
                 with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
@@ -203,7 +205,9 @@ class SimCluster:
         self._one_way = round(round_trip * 1e6 / 2)
         self.rng = random.Random(f"application {seed}")
         """For the application's own choices."""
-        self.machines = SimMachines(config, seed, scheduler=loop.scheduler, trace=trace)
+        self.machines = SimMachines(
+            config, seed, scheduler=loop.scheduler, trace=trace, loop=loop if stored_configuration else None
+        )
         self._clients = 0
         for node in range(nodes):
             self._place(node, node % regions)

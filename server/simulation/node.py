@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import random
 import struct
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +15,7 @@ from epoch_store.interface import EpochStore, Result, WriterIdentity
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, ShardId
 from logdevice_py.core.machine import Outbox, TimerQueue
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, Micros
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.proof import Principals
@@ -22,6 +25,7 @@ from sequencer.effects import EpochStoreRequest, LogNotice
 from server.event_log.notices import EventLogNotice
 from server.node import Node
 from server.node_settings import NodeSettings
+from server.simulation.configuration import SimConfiguration, SimKeptConfiguration
 from server.simulation.disk import DiskSettings, SimShard, SimStore, make_disk, store_settings
 from server.simulation.epoch_store import SimEpochStore
 from server.simulation.opening import SimOpening
@@ -78,6 +82,8 @@ class SimNode:
         self.starts = 0
         self.lost_data = False
         """A disk of it was lost at some time."""
+        self.wipes = 0
+        """How often."""
         self.retired = False
         """It was taken out of the cluster: its process is not started again."""
         self.leaving = False
@@ -87,6 +93,10 @@ class SimNode:
         self._instance = 0
         self._epoch_store: SimEpochStore | None = None
         """Of the last process."""
+        self.kept = SimKeptConfiguration()
+        """The stored configuration that it keeps."""
+        self.configuration: SimConfiguration | None = None
+        """Of the last process, where the configuration is stored."""
 
     # Life
 
@@ -117,10 +127,34 @@ class SimNode:
         )
         cluster.note(self.name, "start", self._instance)
         opening = SimOpening(cluster, self, store, rng, partial(self._serve, store, run))
+        begin = opening.open_next
+        if cluster.loop is not None:
+            begin = partial(self._begin_configured, cluster.loop, store, opening.open_next, run)
         if delay:
-            cluster.scheduler.after(delay, opening.open_next)
+            cluster.scheduler.after(delay, begin)
         else:
-            opening.open_next()
+            begin()
+
+    def _begin_configured(
+        self, loop: asyncio.AbstractEventLoop, store: SimEpochStore, then: Callable[[], None], run: int
+    ) -> None:
+        """Find the stored configuration first."""
+        if not self.is_starting(run):
+            return
+        found = self.configuration = SimConfiguration(self.name, loop, store, self.kept, self._cluster.file, self.clock)
+
+        def ready() -> None:
+            if self.is_starting(run):
+                if self.id in found.config.nodes:
+                    then()
+                else:
+                    self.fail_start("is not in the configuration", f"version {found.config.version}")
+
+        def failed(error: LogDeviceError) -> None:
+            if self.is_starting(run):
+                self.fail_start("cannot use the configuration", error.detail)
+
+        found.begin(ready, failed)
 
     def is_starting(self, run: int) -> bool:
         """Whether the start of that number goes on."""
@@ -142,9 +176,12 @@ class SimNode:
         self.starts += 1
         if self._epoch_store is not None:
             self._epoch_store.close()
+        if self.configuration is not None:
+            self.configuration.end()
 
     def _serve(self, epoch_store: EpochStore, run: int, opened: dict[ShardId, tuple[SimStore, Contents]]) -> None:
-        cluster, config = self._cluster, self._cluster.config
+        cluster, found = self._cluster, self.configuration
+        config = cluster.config if found is None else found.config
         rng = random.Random(cluster.rng.getrandbits(64))
         outbox, timers = _WatchedOutbox(self, cluster), TimerQueue()
 
@@ -241,6 +278,16 @@ class SimNode:
             self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
         )
         self.process.event(root.start)
+        if found is not None:
+            found.follow(root, self._use_stored)
+
+    def _use_stored(self, config: ClusterConfig) -> None:
+        process, root = self.process, self.root
+        assert process is not None
+        assert root is not None
+        self._cluster.note(self.name, "configuration", config.version)
+        process.identity.config_version = config.version
+        process.event(lambda now: root.on_config(config, now))
 
     def take_config(self, config: ClusterConfig) -> None:
         """Hand a cluster file to a node that runs; one that starts later, or is paused, takes the newest by itself."""
@@ -343,6 +390,8 @@ class SimNode:
         assert self.state is SimNodeState.DOWN, self.state
         self._cluster.note(self.name, "wiped")
         self.lost_data = True
+        self.kept.text = None
+        self.wipes += 1
         for disk in self.disks.values():
             disk.wipe()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ class SimWorld:
         disk_bytes: int = 1 << 40,
         store: str | None = None,
         scheduler: Scheduler | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """
         Args:
@@ -48,7 +50,11 @@ class SimWorld:
             disk_bytes: of the file system of each shard.
             store: what shards are stored in, as of `LogStoreSettings`; None: as the cluster file says.
             scheduler: virtual time that others use, too.
+            loop: runs what nodes do about a stored configuration, in that time; None: the cluster file holds, and nobody stores one.
         """
+        self.loop = loop
+        self.file = config
+        """What the cluster file says; `config` is the newest version that is in force anywhere."""
         self.config = config
         self.rng = random.Random(seed)
         self.scheduler = scheduler or Scheduler()

@@ -21,7 +21,7 @@ from logdevice_py.core.ids import InstanceId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
 from server.configuration.change import change_configuration
-from server.configuration.keeper import LOOK_EVERY, ConfigurationKeeper, InForce, read_kept
+from server.configuration.keeper import LOOK_EVERY, ConfigurationFile, ConfigurationKeeper, InForce
 
 NODES = 3
 FILE = load_cluster(
@@ -75,7 +75,7 @@ class Cluster:
             self._fault,
         )
         host = SimpleNamespace(
-            configuration=ConfigurationKeeper(store.submit, self.directories[node], FILE, begin),
+            configuration=ConfigurationKeeper(store.submit, ConfigurationFile(self.directories[node]), FILE, begin),
             config=begin.config,
             ask_epoch_store=store.submit,
             node=SimpleNamespace(rebuilding=None, gossip=SimpleNamespace(config_version=0)),
@@ -112,7 +112,7 @@ class Cluster:
             if config is not None:
                 host.use_stored(config)
         elif what == "restart":
-            kept = read_kept(self.directories[node], FILE)
+            kept = ConfigurationFile(self.directories[node]).read(FILE)
             assert host.configuration.in_force.is_stored == (kept is not None)
             begin = InForce(config=kept or FILE, is_stored=kept is not None)
             assert begin.config.version >= host.config.version, "a node forgets"

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from tests.simulation import (
     deliberate_client,
+    deliberate_configuration,
     deliberate_connections,
     deliberate_dirty,
     deliberate_index_log,
@@ -38,6 +39,7 @@ CATALOGUES = (
     deliberate_requests,
     deliberate_connections,
     deliberate_index_log,
+    deliberate_configuration,
 )
 """Importing them fills `FAULTS`."""
 SEEDS_MAX = 500

@@ -20,6 +20,7 @@ from server.simulation.cluster import usual_faults
 from server.simulation.faults.catalog import CATALOG
 from server.simulation.machines import SimMachines
 from tests.simulation.atomic_batches import atomic_batches
+from tests.simulation.configurations import changed_configurations
 from tests.simulation.group_members import troubled_group
 from tests.simulation.guards import guarded_appends
 from tests.simulation.index_logs import troubled_index_log
@@ -39,7 +40,10 @@ VIRTUAL_SECONDS: Final = 4000
 NAMESPACES: Final = frozenset({"stream_owners", "stream_names", "stream_truncations", "janitors"})
 """Each looks at the whole namespace of streams, so there is one at most."""
 NEEDS_STRICT_ORDER: Final = "strict_order"
-FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
+CONFIGURATIONS: Final = "configurations"
+"""Needs a cluster whose configuration is stored."""
+_CONFIGURED_SHARE: Final = 0.15
+DRAWN: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
     "guards": guarded_appends,
     "atomic_batches": atomic_batches,
     NEEDS_STRICT_ORDER: strictly_ordered_appends,
@@ -54,10 +58,12 @@ FEATURES: Final[dict[str, Callable[[SimCluster], Awaitable[object]]]] = {
     "index_logs": troubled_index_log,
     "janitors": kept_streams,
 }
+"""Those of which each seed has some."""
+FEATURES: Final = {**DRAWN, CONFIGURATIONS: changed_configurations}
 
 
 EXTRAS_FROM: Final = 100
-"""Logs have extra copies in some of the seeds from here on; tests name seeds below."""
+"""Logs have extra copies, and operators change a stored configuration, in some of the seeds from here on; tests name seeds below."""
 SMALL_CLUSTER: Final = {"nodes": 3, "logs": LOGS, "replicate": "node:2", "log_tree": True}
 
 
@@ -102,7 +108,7 @@ def draw_features(seed: int) -> FeaturePlan:
     """Applications, cluster, attributes and faults of a seed."""
     rng = random.Random(f"features {seed}")
     # the first goes round, so that as many seeds have each
-    chosen = [list(FEATURES)[seed % len(FEATURES)], *rng.sample(sorted(FEATURES), rng.choice((0, 0, 1, 1, 2)))]
+    chosen = [list(DRAWN)[seed % len(DRAWN)], *rng.sample(sorted(DRAWN), rng.choice((0, 0, 1, 1, 2)))]
     features: list[str] = []
     for name in chosen:
         if name not in features and not (name in NAMESPACES and NAMESPACES.intersection(features)):
@@ -122,10 +128,16 @@ def draw_features(seed: int) -> FeaturePlan:
     extras = random.Random(f"extra copies {seed}")
     if seed >= EXTRAS_FROM and extras.random() < 0.2:
         attributes["extra_copies"] = extras.choice((1, 1, 2))
+    configured: dict[str, Any] = {}
+    may_grow = NEEDS_STRICT_ORDER not in features  # which knows how many shards there are
+    if seed >= EXTRAS_FROM and may_grow and random.Random(f"configurations {seed}").random() < _CONFIGURED_SHARE:
+        features.append(CONFIGURATIONS)
+        configured["stored_configuration"] = True
     return FeaturePlan(
         seed,
         tuple(features),
         {
+            **configured,
             "nodes": nodes,
             "logs": LOGS,
             "replicate": f"node:{copies}",
@@ -197,7 +209,8 @@ def run_features(
     """
     plan = draw_features(seed)
     if only is not None:
-        plan = replace(plan, features=(only,), cluster=dict(SMALL_CLUSTER))
+        configured = {"stored_configuration": True} if only == CONFIGURATIONS else {}
+        plan = replace(plan, features=(only,), cluster={**SMALL_CLUSTER, **configured})
     seen: list[SimCluster] = []
     epochs: list[int] = []
     before = Counter(HITS)

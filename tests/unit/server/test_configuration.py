@@ -19,7 +19,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from server.cluster_file import REMINDER
 from server.configuration.change import WantedChange, judge
-from server.configuration.keeper import KEPT, LOOK_APART, LOOK_EVERY, ConfigurationKeeper, InForce, read_kept
+from server.configuration.keeper import KEPT, LOOK_APART, LOOK_EVERY, ConfigurationFile, ConfigurationKeeper, InForce
 
 FILE = load_cluster(
     """
@@ -68,7 +68,7 @@ class StoreOfOneNode:
 
 
 def keeper(store: StoreOfOneNode, directory: Path, in_force: InForce | None = None) -> ConfigurationKeeper:
-    return ConfigurationKeeper(store.ask, directory, FILE, in_force or InForce(config=FILE))
+    return ConfigurationKeeper(store.ask, ConfigurationFile(directory), FILE, in_force or InForce(config=FILE))
 
 
 async def test_it_reads_now_and_then_and_at_once_when_somebody_has_a_later_version(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ async def test_what_comes_into_force_is_on_disk_and_a_node_that_starts_again_kno
     await store.put(stored(4, 7))
     await keeper(store, tmp_path).look(Micros(0))
     assert (tmp_path / KEPT).read_text() == with_version(TEXT, 7)
-    kept = read_kept(tmp_path, FILE)
+    kept = ConfigurationFile(tmp_path).read(FILE)
     assert kept is not None
     assert kept.version == 7
     (tmp_path / KEPT).write_text("no configuration")
-    assert read_kept(tmp_path, FILE) is None
+    assert ConfigurationFile(tmp_path).read(FILE) is None
 
 
 async def test_nothing_older_comes_into_force_and_an_older_store_is_told(
