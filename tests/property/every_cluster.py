@@ -7,8 +7,8 @@ its scopes that fits:
 2. a set can replicate exactly when it lies in as many regions, racks and nodes as promised, so that every acknowledged set does;
 3. with any subset of the regions alive each policy picks a copyset of living shards that keeps the promise, or none when there is none.
 
-Shards of one rack are alike, and clusters that differ only in the names of regions and racks are, so one set stands for all that have as many shards in each
-rack; which shards it has is drawn at random.
+Shards of one rack are alike, racks of one size in a region are, and regions with the same racks are. So one set stands for all that become it when names are
+changed; which shards it has is drawn at random. What sets stand for is counted, and has to be all sets of shards.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, combinations_with_replacement, product
-from math import comb, prod
+from math import comb, factorial, prod
 from multiprocessing import Pool
 from typing import Final, TypeAlias
 
@@ -117,18 +118,46 @@ def built(shape: Shape) -> tuple[ClusterConfig, list[list[ShardId]], list[int]]:
     return cluster(places), racks, of
 
 
+def arrangements(alike: Sequence[object]) -> int:
+    """In how many orders so many things can stand, of which equal ones are not told apart."""
+    return factorial(len(alike)) // prod(factorial(count) for count in Counter(alike).values())
+
+
+@cache
+def region_classes(racks: Racks) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """How many shards of each rack of a region a set may have, one of all that are alike; and how many sets are."""
+    found = []
+    sizes = [(size, racks.count(size)) for size in dict.fromkeys(racks)]
+    for chosen in product(*(combinations_with_replacement(range(size + 1), racks) for size, racks in sizes)):
+        alike = prod(
+            arrangements(counts) * prod(comb(size, count) for count in counts)
+            for (size, _), counts in zip(sizes, chosen, strict=True)
+        )
+        found.append((tuple(chain(*chosen)), alike))
+    return tuple(found)
+
+
+def set_classes(shape: Shape) -> Iterator[tuple[tuple[int, ...], int]]:
+    """How many shards of each rack of a cluster a set may have, one of all that are alike; and how many sets are. Equal regions and racks stand side by side."""
+    regions = [(racks, shape.count(racks)) for racks in dict.fromkeys(shape)]
+    for chosen in product(*(combinations_with_replacement(region_classes(racks), count) for racks, count in regions)):
+        alike = prod(arrangements(classes) * prod(alike for _, alike in classes) for classes in chosen)
+        yield tuple(chain(*(counts for classes in chosen for counts, _ in classes))), alike
+
+
 def check(shape: Shape, checked: Checked, rng: random.Random) -> None:
     """All properties of one cluster."""
     config, racks, region_of = built(shape)
     shards = config.storage_shards()
     checked.clusters += 1
     classes = []
-    for counts in product(*(range(len(rack) + 1) for rack in racks)):
+    for counts, alike in set_classes(shape):
         chosen = frozenset(chain(*(rng.sample(rack, count) for rack, count in zip(racks, counts, strict=True))))
         regions = len({region_of[index] for index, count in enumerate(counts) if count})
-        alike = prod(comb(len(rack), count) for rack, count in zip(racks, counts, strict=True))
         spans = {Scope.REGION: regions, Scope.RACK: sum(map(bool, counts)), Scope.NODE: len(chosen)}
         classes.append((chosen, frozenset(shards) - chosen, spans, alike))
+    if sum(alike for *_, alike in classes) != 1 << len(shards):
+        checked.wrong.append(f"{shape}: not every set of shards is looked at")
     alive: dict[Shape, frozenset[ShardId]] = {}
     for up in range(1 << len(shape)):
         living = frozenset(chain(*(rack for index, rack in enumerate(racks) if up >> region_of[index] & 1)))
