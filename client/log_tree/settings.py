@@ -16,6 +16,12 @@ class LogTreeSettings:
         unit="flag",
         doc="Logs can be made at run time. The same in all nodes' and clients' files; it cannot be switched off again.",
     )
+    janitors: bool = setting(
+        False,
+        unit="flag",
+        doc="A node is the janitor of all namespaces of streams that take one (`ldstream janitor`), unless another process is. It needs the stores of streams "
+        "with `cold`, as all janitors do, and the extra `cold` there.",
+    )
     snapshot_commands: int = setting(
         1000,
         unit="commands",

@@ -116,7 +116,8 @@ class InfoRow:
         _TEXT, "Column `trouble` of table `configuration`: what somebody should see to; empty: nothing."
     )
     duties: str = column(
-        _TEXT, "What the node sees to for the whole cluster, and why that fails: maintenances; empty: nothing."
+        _TEXT,
+        "What the node sees to for the whole cluster, and why that fails: maintenances, janitors; empty: nothing.",
     )
 
 

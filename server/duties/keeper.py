@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from client.log_tree.settings import LogTreeSettings
 from client.maintenance.settings import MaintenanceSettings
 from epoch_store.interface import ReadMetadata
 from logdevice_py.config.cluster import ClusterConfig
@@ -21,6 +22,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from server.configuration.keeper import ask_epoch_store
 from server.duties.duty_watch import Duty, DutyStep, DutyWatch
+from server.duties.janitor_duty import DUTY as JANITORS
 from server.duties.maintenance_duty import DUTY as MAINTENANCES
 from server.node_view import AdminView
 
@@ -34,7 +36,11 @@ _ROOT: Final = Path(__file__).parents[2]
 def wanted_duties(config: ClusterConfig) -> list[Duty]:
     """What nodes see to, as the configuration says."""
     settings: MaintenanceSettings = settings_from(MaintenanceSettings, config.settings.get("maintenance", {}))
-    return [MAINTENANCES] if config.has_maintenances and settings.by_nodes else []
+    tree: LogTreeSettings = settings_from(LogTreeSettings, config.settings.get("log_tree", {}))
+    return [
+        *([MAINTENANCES] if config.has_maintenances and settings.by_nodes else []),
+        *([JANITORS] if config.has_log_tree and tree.janitors else []),
+    ]
 
 
 class DutyKeeper:

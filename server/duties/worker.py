@@ -24,6 +24,8 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.tls import TlsFiles
+from server.duties.janitor_duty import DUTY as JANITORS
+from server.duties.janitor_duty import see_to_namespaces
 from server.duties.maintenance_duty import DUTY as MAINTENANCES
 from server.duties.maintenance_duty import see_to_maintenances
 
@@ -57,7 +59,13 @@ async def _maintenances(path: Path, node: NodeId) -> None:
             await asker.close()
 
 
-_WORK: Final = {MAINTENANCES.name: _maintenances}
+async def _janitors(path: Path, node: NodeId) -> None:
+    async with Client(path, name=f"N{node}, janitors") as client:
+        await client.newest_config()
+        await see_to_namespaces(client, f"N{node}", say=_say)
+
+
+_WORK: Final = {MAINTENANCES.name: _maintenances, JANITORS.name: _janitors}
 _said = ""
 
 

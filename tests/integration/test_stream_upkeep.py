@@ -15,6 +15,7 @@ from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import utc_datetime
 from server.dev.local_cluster import LocalCluster
+from server.duties.janitor_duty import see_to_namespaces
 from streams.attributes import Roll
 from streams.cold.restoring import read_catalogue
 from streams.cold.store import ColdStore
@@ -45,6 +46,35 @@ async def write_segments(stream: Stream, segments: int, *, first: int = 1) -> li
 async def read_all(stream: Stream) -> list[bytes | None]:
     async with stream.reader(until="tail") as reader:
         return [record.payload async for record in reader]
+
+
+async def test_a_node_is_the_janitor_where_a_stream_takes_one_and_lets_the_next_one_in() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        cluster.client() as of_node,
+        Namespace(client) as namespace,
+    ):
+
+        async def until_janitor_is(owner: str | None) -> None:
+            async with asyncio.timeout(30):
+                while (None if (lease := namespace.state.role.lease) is None else lease.owner) != owner:
+                    await namespace.wait_for_change(1)
+
+        await namespace.create("plain")
+        await see_to_namespaces(of_node, "N1", pause=0.05)  # ends: nobody takes a janitor
+        kept = await namespace.create("kept", ttl="3d")
+        seeing = asyncio.create_task(see_to_namespaces(of_node, "N1", pause=0.05))
+        await until_janitor_is("N1")
+        seeing.cancel()
+        await asyncio.gather(seeing, return_exceptions=True)
+        await until_janitor_is(None)
+        seeing = asyncio.create_task(see_to_namespaces(of_node, "N2", pause=0.05))
+        await until_janitor_is("N2")
+        await namespace.delete(kept.name)
+        async with asyncio.timeout(30):
+            await seeing
+        await until_janitor_is(None)
 
 
 async def test_segments_tell_what_they_hold() -> None:
