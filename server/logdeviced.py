@@ -111,6 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     keep_files_private()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(name_zookeeper)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -145,6 +147,13 @@ def _place(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Ep
             parser.error("--epoch-store: --data says where the node's shards are")
         arguments.config = arguments.data / "cluster.toml"
     return EpochStorePlace(arguments.epoch_store, arguments.cluster, dict(arguments.security))
+
+
+def name_zookeeper(record: logging.LogRecord) -> bool:
+    """A filter: lines of kazoo do not say with whom a connection failed."""
+    if record.name.partition(".")[0] == "kazoo" and not str(record.msg).startswith("ZooKeeper: "):
+        record.msg = f"ZooKeeper: {record.msg}"
+    return True
 
 
 def _inspect(directory: Path) -> int:

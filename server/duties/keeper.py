@@ -66,7 +66,7 @@ class DutyKeeper:
     def mine(self) -> list[str]:
         """The duties of this node, each with what is the matter with it."""
         return [
-            f"{duty.name}{f' (failed: {watch.trouble.replace(chr(59), chr(44))})' if watch is not None and watch.trouble else ''}"
+            f"{duty.name}{f' (failed: {watch.trouble.replace(chr(59), chr(44))})' if watch is not None and watch.trouble and not watch.is_working else ''}"
             for duty in wanted_duties(self._node.config)
             if self._is_mine(duty.log)
             for watch in [self._watches.get(duty.name)]

@@ -21,7 +21,7 @@ from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager, is_u
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.security import TLS_OFF, parse_security
 from logdevice_py.core.ids import NodeId
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.tls import TlsFiles
 from server.duties.janitor_duty import DUTY as JANITORS
@@ -94,7 +94,10 @@ async def run(path: Path, node: NodeId, duty: str) -> int:
         task.cancel()
     outcome, _ = await asyncio.gather(working, ending, return_exceptions=True)
     if isinstance(outcome, LogDeviceError):
-        _say(str(outcome))
+        helps = ""
+        if outcome.status is Status.ACCESS:
+            helps = f" (this is done as the principal of {path.with_suffix('.pem')}: it has to be there, and an administrator's)"
+        _say(f"{outcome}{helps}")
         return 1
     if isinstance(outcome, Exception):
         raise outcome
