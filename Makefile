@@ -18,7 +18,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit upgrade release release-check release-try clean
+.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim maintenances deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit upgrade release release-check release-try clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,9 @@ simulation: $(STAMP)
 
 sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
 	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
+
+maintenances: $(STAMP) ## random maintenances in simulated clusters under load, with nodes that die beside them, and what they came to: COUNT=n (500), SEED=n
+	@$(PY) -m tests.simulation.many_maintenances $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMP) ## feed decoders what no encoder makes, led by coverage: SECONDS=n for all TARGETs together, TARGET=name for one of them; corpus and findings stay in .fuzz
 	@$(PY) -c 'import atheris' 2>/dev/null || $(INSTALL) -e '.[test,fuzz]' || { echo "atheris cannot be installed: it has wheels for Linux on x86-64"; exit 1; }

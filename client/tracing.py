@@ -1,16 +1,20 @@
 """Traces of appends, for OpenTelemetry: `TracedClient` has a span for each append and for each batch of its writers. Needs ``logdevice-py[otel]``.
 
-A span is the client's part: from the call, or from when a batch was cut, until it is acknowledged or failed. What nodes did in between is in none.
+A span is the client's part: from the call, or from when a batch was cut, until it is acknowledged or failed. What nodes did in between `TracedClient.trace_nodes` adds
+for direct appends, where nodes note it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from opentelemetry.trace import (
     Link,
+    NonRecordingSpan,
     Span,
     SpanContext,
     SpanKind,
@@ -20,21 +24,29 @@ from opentelemetry.trace import (
     TracerProvider,
     get_current_span,
     get_tracer,
+    set_span_in_context,
 )
 
+from client.admin_access import AdminAccess
 from client.buffered_writer import BufferedWriter
 from client.client import Client
+from client.node_parts import NodePart, node_parts
 from client.receipt import Receipt, Receipts
 from client.write.frame import Share, StreamFrame
 from logdevice_py.core.ids import LogId, ShardId, format_shard
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import Status as Outcome
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Durability
 from logdevice_py.runtime.clock import wall_us
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
 
 LINKS_MAX: Final = 100
 """Spans in which records of a batch were appended that its span is linked to."""
+RECENT_MAX: Final = 1000
+"""Direct appends of which nodes can be asked afterwards."""
 _SEND: Final = "send"
 
 
@@ -53,6 +65,8 @@ class TracedClient(Client):
         """
         super().__init__(*arguments, **options)
         self._tracer = get_tracer("logdevice_py", tracer_provider=tracer_provider)
+        self._recent: deque[_Traced] = deque(maxlen=RECENT_MAX)
+        """Direct appends that are traced, of which nodes were not asked yet."""
 
     def append(self, log: int | str, payload: bytes | bytearray | memoryview, **options: Any) -> Awaitable[Receipt]:
         """As `Client.append`."""
@@ -77,6 +91,43 @@ class TracedClient(Client):
         """How people call a log."""
         return self.config.log_name(log)
 
+    async def trace_nodes(self, *, seconds: float = 5.0) -> int:
+        """Ask nodes what they noted of the direct appends since the last call, the last thousand at most, and make spans of it: children of the spans of these
+        appends. How many spans that were. Call it every second or so; nodes note instants while `trace_instants` in `[settings.runtime]` asks for it, and
+        do nothing for this else.
+
+        Args:
+            seconds: for the answers. Nodes that do not answer have no spans.
+
+        Raises:
+            LogDeviceError: INVALID_CONFIG: the admin API cannot be used.
+        """
+        from client.node_tables import NodeAsker, as_dicts
+
+        wanted = [self._recent.popleft() for _ in range(len(self._recent))]
+        if not wanted:
+            return 0
+        if self._path is None:
+            raise LogDeviceError(
+                Outcome.INVALID_CONFIG,
+                "the nodes' admin API is asked as the files beside a cluster file say: open the client with one",
+            )
+        asker = NodeAsker(self.config, AdminAccess.of_program(self._path))
+        table = TABLES["append_trace"]
+        try:
+            rows, _ = await asker.ask_each(table, list(self.config.nodes), EVERYTHING, None, seconds)
+        finally:
+            await asker.close()
+        by_log: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in as_dicts(table, rows):
+            by_log[row["log_id"]].append(row)
+        made = 0
+        for each in wanted:
+            for part in node_parts(by_log[each.log], each.log, each.lsn, each.batch_offset, each.begin_ns, each.end_ns):
+                _make_node_span(self._tracer, each, part)
+                made += 1
+        return made
+
     def _traced(self, log: int | str, records: int, size: int, begin: Callable[[], Any]) -> Any:
         name = log if isinstance(log, str) else self.log_name(LogId(log))
         span = self._tracer.start_span(
@@ -88,7 +139,42 @@ class TracedClient(Client):
             _end(span, error, None)
             raise
         future.add_done_callback(partial(_appended, span))
+        if span.get_span_context().trace_flags.sampled:
+            future.add_done_callback(partial(self._remember, span.get_span_context(), log, wall_us() * 1000))
         return future
+
+    def _remember(self, context: SpanContext, log: int | str, begin_ns: int, future: Any) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        result = future.result()
+        first = result if isinstance(result, Receipt) else result[0] if len(result) else None
+        if first is not None:
+            end_ns = wall_us() * 1000
+            self._recent.append(_Traced(context, self.log_id(log), first.lsn, first.batch_offset, begin_ns, end_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A direct append that has a span."""
+
+    context: SpanContext
+    log: int
+    lsn: int
+    batch_offset: int
+    begin_ns: int
+    end_ns: int
+
+
+def _make_node_span(tracer: Tracer, of: _Traced, part: NodePart) -> None:
+    attributes: dict[str, Any] = {"messaging.system": "logdevice", "logdevice.node": f"N{part.node}"}
+    if part.shard is not None:
+        attributes["logdevice.shard"] = part.shard
+    attributes |= {f"logdevice.{name}_us": took // 1000 for name, took in (part.took_ns or {}).items()}
+    parent = set_span_in_context(NonRecordingSpan(of.context))
+    span = tracer.start_span(
+        part.what, parent, kind=SpanKind.SERVER, attributes=attributes, start_time=max(part.begin_ns, of.begin_ns)
+    )
+    span.end(min(part.end_ns, of.end_ns))
 
 
 class TracedWriter(BufferedWriter):
