@@ -131,7 +131,8 @@ def _merge_piece(store: FileStore, path: str, task: MergeTask) -> OutputFile | N
     (plan,) = task.plans
     runs: list[Iterator[pa.Table]] = [read_run(store, part, task.after, task.until) for part in plan.parts]
     if task.bytes <= _AT_ONCE_BYTES:
-        tables = iter([merged([table for run in runs for table in run], oldest=plan.is_oldest)])
+        read = [table for run in runs for table in run]
+        tables = iter([merged(read, oldest=plan.is_oldest)] if read else [])
     else:
         tables = merged_runs(runs, oldest=plan.is_oldest)
     return write_run(store, path, plan.kind, plan.timestamp, tables)
