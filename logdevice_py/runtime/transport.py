@@ -59,7 +59,7 @@ _READ_SIZE: Final = 1 << 19
 _CIPHERTEXT_SIZE: Final = 1 << 17
 """Likewise of TLS connections. What is not handled at once is kept by each until its turn."""
 _HANDSHAKE_SIZE: Final = 1 << 17
-"""Bytes of a handshake that wait for their turn at most: certificates take some KiB."""
+"""Bytes of a queued handshake at most: certificates take some KiB."""
 _HANDSHAKES_US: Final = 500
 """After so long no further handshake goes on in a turn of the loop."""
 _SHORT_READ: Final = 2 << 10
@@ -115,7 +115,7 @@ class _Connection(asyncio.BufferedProtocol):
         "_first",
         "_looks",
         "_owner",
-        "_patience_us",
+        "_hello_us_left",
         "_reader",
         "_reading",
         "_seen",
@@ -162,7 +162,7 @@ class _Connection(asyncio.BufferedProtocol):
         """How many looks in a row have found the same frame, hardly longer."""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while this process waits for the peer to introduce itself."""
-        self._patience_us = owner.settings.hello_timeout_us
+        self._hello_us_left = owner.settings.hello_timeout_us
         """How much longer it may wait, as of when the timer was set."""
         self._answered = False
         """What the peer sent of a handshake had an answer."""
@@ -243,12 +243,12 @@ class _Connection(asyncio.BufferedProtocol):
         self._handle(len(data))
 
     def _wait_for_peer(self) -> None:
-        """For so long as there is patience left."""
-        self._timer = self._owner.loop.call_later(self._patience_us / 1e6, self._silent)
+        """For what is left of the time that it has."""
+        self._timer = self._owner.loop.call_later(self._hello_us_left / 1e6, self._silent)
 
     def _stop_waiting_for_peer(self) -> None:
         if self._timer is not None:
-            self._patience_us = max(0, round((self._timer.when() - self._owner.loop.time()) * 1e6))
+            self._hello_us_left = max(0, round((self._timer.when() - self._owner.loop.time()) * 1e6))
             self._timer.cancel()
             self._timer = None
 

@@ -151,7 +151,7 @@ class TransportMetrics:
         unit="connections",
     )
     handshakes_queued: int = gauge(
-        "TLS connections whose handshake waits for its turn: more come than the event loop has time for.",
+        "TLS connections whose handshake is queued: more come than the event loop has time for.",
         unit="connections",
     )
     certificate_expiry: int = gauge(
