@@ -11,7 +11,7 @@ class HandshakeQueue(Generic[T]):
     """Accepted connections of which bytes of a handshake came: says whose go on next.
 
     1. Who has been answered goes first, in order of arrival: what was done for him is not to be lost.
-    2. Of the others who came last goes first. When more come than there is time for, who waited longest leaves soon, or makes way: with the oldest first
+    2. Of the others who came last goes first. When more come than there is time for, who waited longest times out soon, or makes way: with the oldest first
        nobody would get through.
     """
 

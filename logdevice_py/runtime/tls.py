@@ -26,6 +26,13 @@ log = logging.getLogger("logdevice.tls")
 
 HANDSHAKE_RECORD: Final = 0x16
 """The first byte of a TLS connection. A frame begins with a length that is never so large."""
+_RECORD_SIZE: Final = 17 << 10
+"""A record of TLS is never longer."""
+_FED_AT_ONCE: Final = 2 * _RECORD_SIZE
+"""What came is decrypted in pieces of a few records: they stay in the processor's cache, and a connection does not keep a buffer as large as all that came
+at once."""
+_LARGE: Final = 16 << 10
+"""Pieces as large as a record are encrypted where they are, not joined with others."""
 _UNWELCOME: Final = ("certificate", "unknown ca", "access denied")
 """What is in an alert of a peer that does not accept who this process is."""
 
@@ -209,12 +216,27 @@ def read_revoked(path: Path) -> frozenset[int]:
 class TlsChannel:
     """The TLS of one connection, between the bytes on the wire and those of frames."""
 
-    __slots__ = ("_cluster", "_failure", "_incoming", "_object", "_outgoing", "ended", "established", "heard")
+    __slots__ = (
+        "_cluster",
+        "_failure",
+        "_fresh",
+        "_incoming",
+        "_is_lent",
+        "_object",
+        "_outgoing",
+        "ended",
+        "established",
+        "heard",
+    )
 
     def __init__(self, context: ssl.SSLContext, cluster: bytes, *, server_side: bool) -> None:
         self._cluster = cluster
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._fresh: memoryview | None = None
+        """What came behind what `_incoming` has."""
+        self._is_lent = False
+        """It is somebody else's memory."""
         self._failure: ssl.SSLError | None = None
         """What ended it, behind what was read before."""
         self.established = False
@@ -224,9 +246,26 @@ class TlsChannel:
         """The other end sends nothing more."""
 
     def feed(self, data: memoryview | bytes) -> None:
-        """Bytes came."""
+        """Bytes of the handshake, or of what follows it, came."""
         self.heard = True
         self._incoming.write(data)
+
+    def lend(self, data: memoryview) -> None:
+        """Bytes came behind the handshake; they stay as they are until `keep`."""
+        if self._fresh is not None:
+            self._incoming.write(self._fresh)
+        self._fresh, self._is_lent = data, True
+
+    def keep(self) -> None:
+        """What was lent and not read is copied."""
+        if self._fresh is not None and self._is_lent:
+            self._fresh = memoryview(bytes(self._fresh))
+        self._is_lent = False
+
+    def _feed_next(self, fresh: memoryview) -> None:
+        """The next piece of what was lent."""
+        self._incoming.write(fresh[:_FED_AT_ONCE])
+        self._fresh = fresh[_FED_AT_ONCE:] if len(fresh) > _FED_AT_ONCE else None
 
     @property
     def waiting_bytes(self) -> int:
@@ -257,9 +296,11 @@ class TlsChannel:
         Raises:
             LogDeviceError: PROTO or ACCESS: the connection is of no use any more.
         """
-        read, count, room = self._object.read, 0, len(buffer)
+        read, incoming, count, room = self._object.read, self._incoming, 0, len(buffer)
         try:
             while count < room:
+                if self._fresh is not None and incoming.pending < _RECORD_SIZE:
+                    self._feed_next(self._fresh)
                 with buffer[count:] as rest:
                     came: int = read(room - count, rest)  # type: ignore[assignment]
                 if not came:
@@ -283,16 +324,26 @@ class TlsChannel:
         Raises:
             LogDeviceError: PROTO: the connection is of no use any more.
         """
-        write = self._object.write
-        data = b"".join(pieces)  # each piece by itself would be a record by itself, and a turn has many small ones
-        size = len(data)
         try:
-            done = write(data) if size else 0
-            while done < size:
-                done += write(memoryview(data)[done:])
+            small: list[bytes] = []
+            for piece in pieces:
+                if len(piece) < _LARGE:
+                    small.append(piece)
+                    continue
+                self._encrypt(b"".join(small))
+                self._encrypt(piece)
+                small.clear()
+            # each piece by itself would be a record by itself, and a turn has many small ones
+            self._encrypt(b"".join(small))
         except ssl.SSLError as error:
             raise LogDeviceError(Status.PROTO, f"the TLS connection failed: {_reason(error)}") from None
         return self._outgoing.read()
+
+    def _encrypt(self, data: bytes) -> None:
+        write, size = self._object.write, len(data)
+        done = write(data) if size else 0
+        while done < size:
+            done += write(memoryview(data)[done:])
 
     def close(self) -> bytes:
         """What tells the other end that nothing more is sent, behind what was."""

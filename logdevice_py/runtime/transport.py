@@ -56,10 +56,10 @@ _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
 _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
-_CIPHERTEXT_SIZE: Final = 1 << 17
+_CIPHERTEXT_SIZE: Final = _READ_SIZE
 """Likewise of TLS connections. What is not handled at once is kept by each until its turn."""
 _HANDSHAKE_SIZE: Final = 1 << 17
-"""Bytes of a queued handshake at most: certificates take some KiB."""
+"""Bytes of a handshake that are queued at most: certificates take some KiB."""
 _HANDSHAKES_US: Final = 500
 """After so long no further handshake goes on in a turn of the loop."""
 _SHORT_READ: Final = 2 << 10
@@ -115,7 +115,6 @@ class _Connection(asyncio.BufferedProtocol):
         "_first",
         "_looks",
         "_owner",
-        "_hello_us_left",
         "_reader",
         "_reading",
         "_seen",
@@ -124,6 +123,7 @@ class _Connection(asyncio.BufferedProtocol):
         "_undecided",
         "_unspoken",
         "_until",
+        "_wait_us",
         "_waits",
         "dialled",
         "out",
@@ -162,7 +162,7 @@ class _Connection(asyncio.BufferedProtocol):
         """How many looks in a row have found the same frame, hardly longer."""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while this process waits for the peer to introduce itself."""
-        self._hello_us_left = owner.settings.hello_timeout_us
+        self._wait_us = owner.settings.hello_timeout_us
         """How much longer it may wait, as of when the timer was set."""
         self._answered = False
         """What the peer sent of a handshake had an answer."""
@@ -220,10 +220,12 @@ class _Connection(asyncio.BufferedProtocol):
                 return
         tls = self._tls
         assert tls is not None
-        tls.feed(came)
         if tls.established:
+            tls.lend(came)
             self._decrypt()
-        elif self.dialled:
+            return
+        tls.feed(came)
+        if self.dialled:
             self._shake_hands(tls)
         elif tls.waiting_bytes > _HANDSHAKE_SIZE:
             self._fail(LogDeviceError(Status.PROTO, f"{tls.waiting_bytes} bytes came, which is no handshake"))
@@ -243,12 +245,12 @@ class _Connection(asyncio.BufferedProtocol):
         self._handle(len(data))
 
     def _wait_for_peer(self) -> None:
-        """For what is left of the time that it has."""
-        self._timer = self._owner.loop.call_later(self._hello_us_left / 1e6, self._silent)
+        """For as long as is left of the time for its introduction."""
+        self._timer = self._owner.loop.call_later(self._wait_us / 1e6, self._silent)
 
     def _stop_waiting_for_peer(self) -> None:
         if self._timer is not None:
-            self._hello_us_left = max(0, round((self._timer.when() - self._owner.loop.time()) * 1e6))
+            self._wait_us = max(0, round((self._timer.when() - self._owner.loop.time()) * 1e6))
             self._timer.cancel()
             self._timer = None
 
@@ -294,6 +296,8 @@ class _Connection(asyncio.BufferedProtocol):
             self._write(tls.take())
             self._fail(error)
             return
+        finally:
+            tls.keep()
         self._write(tls.take())
         if tls.ended and self.transport is not None:
             self.transport.close()
