@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from client.identity import ClientIdentity, default_identity
 from logdevice_py.runtime.admin_token import program_token
+
+CLEAR_TEXT_VARIABLE: Final = "LOGDEVICE_TOKEN_IN_CLEAR_TEXT"
+"""Set to 1, the environment variable lets programs send the token of the admin API to other machines in clear text, although the cluster has TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,8 @@ class AdminAccess:
     cluster_file: Path | None = None
     """Beside which the files are that the cluster file names; None: in the working directory."""
     identity: ClientIdentity = field(default_factory=ClientIdentity)
+    clear_text: bool = False
+    """The token may be sent to other machines in clear text, where the cluster has TLS and the node does not speak it yet."""
 
     @classmethod
     def of_program(
@@ -37,7 +44,12 @@ class AdminAccess:
             LogDeviceError: INVALID_CONFIG: a file cannot be used.
         """
         token = program_token(cluster_file, token_file)
-        return cls(token, cluster_file, identity or default_identity(cluster_file))
+        return cls(
+            token,
+            cluster_file,
+            identity or default_identity(cluster_file),
+            clear_text=os.environ.get(CLEAR_TEXT_VARIABLE) == "1",
+        )
 
     def bearer(self, *, encrypted: bool) -> str | None:
         """What a request carries. A signed token is for those who have proved to be the node."""

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from client.admin_access import AdminAccess
+from client.admin_access import CLEAR_TEXT_VARIABLE, AdminAccess
 from client.identity import client_contexts
 from logdevice_py.config.admin import AdminEndpoint, admin_endpoint, format_address
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
@@ -196,7 +196,13 @@ class NodeAsker:
         except (aiohttp.ClientError, OSError) as error:
             return NodeFailure(node, what, Status.PEER_CLOSED, str(error) or type(error).__name__)
 
-    def _check_allowed(self, code: int) -> None:
+    def _check_allowed(self, code: int, *, withheld: bool) -> None:
+        if code == _UNAUTHORIZED and withheld:
+            raise LogDeviceError(
+                Status.ACCESS,
+                "it asks for a token and does not speak TLS, so it was not sent: whoever is between could read it. Restart the node, so that it speaks TLS, "
+                f"or set {CLEAR_TEXT_VARIABLE}=1 on a network that you trust",
+            )
         if code == _UNAUTHORIZED:
             why = "it asks for a token" if self._access.token is None else "it does not take this token"
             raise LogDeviceError(
@@ -228,7 +234,7 @@ class NodeAsker:
         content: Mapping[str, Any] | None = None,
     ) -> tuple[int, bytes, AdminEndpoint]:
         """Send a request: the status of HTTP, the answer, and who was asked. Over TLS where the cluster has it; while it changes to that, a node that
-        does not speak it yet is asked in clear text."""
+        does not speak it yet is asked in clear text, and on another machine without the token."""
         url, endpoint = self._url(member, path)
         session, contexts = self._connected(), self._contexts
         security = parse_security(self._config.settings)
@@ -247,7 +253,10 @@ class NodeAsker:
                 )
                 if refused or security.tls != TLS_ACCEPT or security.permissions:
                     raise
-        code, body = await self._ask_once(session, method, f"http://{url}", None, parameters, content)
+        withhold = contexts is not None and not (endpoint.is_loopback or self._access.clear_text)
+        code, body = await self._ask_once(
+            session, method, f"http://{url}", None, parameters, content, withhold=withhold
+        )
         return code, body, endpoint
 
     async def _ask_once(
@@ -258,8 +267,11 @@ class NodeAsker:
         context: ssl.SSLContext | None,
         parameters: Mapping[str, str] | None,
         content: Mapping[str, Any] | None,
+        *,
+        withhold: bool = False,
     ) -> tuple[int, bytes]:
-        bearer = self._access.bearer(encrypted=context is not None)
+        """withhold: do not send the token."""
+        bearer = None if withhold else self._access.bearer(encrypted=context is not None)
         self.requests += 1
         async with session.request(
             method,
@@ -271,7 +283,7 @@ class NodeAsker:
             allow_redirects=False,
         ) as response:
             body = await response.read()
-        self._check_allowed(response.status)
+        self._check_allowed(response.status, withheld=withhold and self._access.token is not None)
         return response.status, body
 
     async def _request(

@@ -9,16 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from client.admin_access import AdminAccess
+import pytest
+
+from client import node_tables
+from client.admin_access import CLEAR_TEXT_VARIABLE, AdminAccess
 from client.identity import ClientIdentity
 from client.node_tables import NodeAsker
 from ldquery.session import LDQuery
 from logdevice_py import LocalCluster
-from logdevice_py.config.admin import admin_endpoint
+from logdevice_py.config.admin import AdminEndpoint, admin_endpoint
+from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.principal import Principal
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.runtime.certificates import CertificateAuthority
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
@@ -165,7 +170,7 @@ async def test_readers_read_and_do_nothing_else(tmp_path: Path) -> None:
         assert "alert" in said, "nothing older than TLS 1.3"
 
 
-async def test_while_a_cluster_changes_to_tls_both_are_taken(tmp_path: Path) -> None:
+async def test_while_a_cluster_changes_to_tls_both_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with LocalCluster(nodes=2, logs=1, directory=tmp_path) as cluster:
         security = {**SECURITY, "tls": "accept", "permissions": False}
         rewrite(tmp_path, security=security)
@@ -186,3 +191,32 @@ async def test_while_a_cluster_changes_to_tls_both_are_taken(tmp_path: Path) -> 
         await asker.close()
         assert [row[0] for row in rows] == [0]
         assert [each.node for each in failures] == [1]
+        # the token goes over TLS, to the machine itself, and where somebody says that it may
+        token = program_token(Path(cluster.config_file), None)
+        access = AdminAccess(token, Path(cluster.config_file), ClientIdentity())
+        assert await refusals(config, access) == []
+        monkeypatch.setattr(node_tables, "admin_endpoint", lambda *args: AdminEndpoint(*elsewhere(*args)))
+        assert await refusals(config, access) == [(1, Status.ACCESS)]
+        assert await refusals(config, replace(access, clear_text=True)) == []
+        monkeypatch.setenv(CLEAR_TEXT_VARIABLE, "1")
+        assert AdminAccess.of_program(Path(cluster.config_file)).clear_text
+
+
+def elsewhere(config: ClusterConfig, member: NodeConfig) -> tuple[str, int, bool]:
+    """Where a node serves its admin API, as if it was another machine."""
+    found = admin_endpoint(config, member)
+    assert found is not None
+    return found.host, found.port, False
+
+
+async def refusals(config: ClusterConfig, access: AdminAccess) -> list[tuple[int, Status]]:
+    """Which nodes do not do what takes a token, and why."""
+    asker = NodeAsker(config, access)
+    found = []
+    for node in config.nodes:
+        try:
+            await asker.act(node, "set", {"section": "settings.runtime", "name": "trace_instants", "value": "0"}, 30)
+        except LogDeviceError as error:
+            found.append((int(node), error.status))
+    await asker.close()
+    return found
