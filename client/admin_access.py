@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-from client.identity import ClientIdentity, default_identity
+from client.identity import ClientIdentity, default_identity, may_send_in_clear_text
 from logdevice_py.runtime.admin_token import program_token
-
-CLEAR_TEXT_VARIABLE: Final = "LOGDEVICE_TOKEN_IN_CLEAR_TEXT"
-"""Set to 1, the environment variable lets programs send the token of the admin API to other machines in clear text, although the cluster has TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +43,7 @@ class AdminAccess:
             token,
             cluster_file,
             identity or default_identity(cluster_file),
-            clear_text=os.environ.get(CLEAR_TEXT_VARIABLE) == "1",
+            clear_text=may_send_in_clear_text(),
         )
 
     def bearer(self, *, encrypted: bool) -> str | None:

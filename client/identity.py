@@ -14,6 +14,7 @@ from logdevice_py.runtime.tls import TlsContexts, TlsFiles
 
 IDENTITY_VARIABLE: Final = "LOGDEVICE_IDENTITY"
 TOKEN_VARIABLE: Final = "LOGDEVICE_TOKEN_FILE"
+CLEAR_TEXT_VARIABLE: Final = "LOGDEVICE_TOKEN_IN_CLEAR_TEXT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,11 @@ def default_identity(cluster_file: Path | None) -> ClientIdentity:
         beside = cluster_file.with_suffix(".pem")
         certificate = beside if os.access(beside, os.R_OK) else None
     return ClientIdentity(certificate=certificate, token=token)
+
+
+def may_send_in_clear_text() -> bool:
+    """Whether the environment lets programs send the token of the admin API to other machines in clear text, although the cluster has TLS."""
+    return os.environ.get(CLEAR_TEXT_VARIABLE) == "1"
 
 
 def read_token(named_by: str, token_file: str | Path) -> str:

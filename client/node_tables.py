@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from client.admin_access import CLEAR_TEXT_VARIABLE, AdminAccess
-from client.identity import client_contexts
+from client.admin_access import AdminAccess
+from client.identity import CLEAR_TEXT_VARIABLE, client_contexts
 from logdevice_py.config.admin import AdminEndpoint, admin_endpoint, format_address
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.config.security import TLS_ACCEPT, parse_security

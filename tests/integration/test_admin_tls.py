@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from client import node_tables
-from client.admin_access import CLEAR_TEXT_VARIABLE, AdminAccess
-from client.identity import ClientIdentity
+from client.admin_access import AdminAccess
+from client.identity import CLEAR_TEXT_VARIABLE, ClientIdentity
 from client.node_tables import NodeAsker
 from ldquery.session import LDQuery
 from logdevice_py import LocalCluster
