@@ -15,7 +15,7 @@ _EPOCHS: Final = re.compile(r'^epoch_store = ".*"$', re.MULTILINE)
 
 def cluster_file_of_the_page(addresses: Mapping[str, str] | None = None, epochs: str = "") -> str:
     """Its text, with other addresses and another epoch store where they are given."""
-    (block,) = (each for each in _BLOCK.findall(PAGE.read_text()) if "epoch_store" in each)
+    block, *_ = _BLOCK.findall(PAGE.read_text())  # what follows is added to it for TLS and permissions
     text = dedent(" " * 4 + block.lstrip()) if block.startswith(" ") else block
     if epochs:
         text = _EPOCHS.sub(f'epoch_store = "{epochs}"', text)
