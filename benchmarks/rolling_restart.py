@@ -31,7 +31,7 @@ STALL_MAX: Final = 2.0
 _SETTLE: Final = 2.0
 
 
-class SteadyLoad:
+class AppendsAndReaders:
     """Appends at a steady rate to each log, and a reader of each that follows."""
 
     def __init__(self, writing: Client, reading: Client, rate: float) -> None:
@@ -90,7 +90,7 @@ def _point(values: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-def _row(name: str, load: SteadyLoad) -> tuple[float, float]:
+def _row(name: str, load: AppendsAndReaders) -> tuple[float, float]:
     p99, stall = _point(load.spent, 0.99), max(load.stalls)
     p50, most = _point(load.spent, 0.5), max(load.spent)
     print(
@@ -112,7 +112,7 @@ async def measure(directory: Path, seconds: float, rate: float) -> bool:
         await wait_until_acquainted(supervisor.config, supervisor.running, timeout=60, access=supervisor.admin_access)
         await wait_until_writable(file, timeout=60)
         async with Client(file) as writing, Client(file) as reading:
-            load = SteadyLoad(writing, reading, rate)
+            load = AppendsAndReaders(writing, reading, rate)
             await asyncio.sleep(_SETTLE)
             print(f"{'':<10} {'appends':>8} {'failed':>6} {'p50 ms':>8} {'p99':>8} {'most':>8} {'stall s':>10}")
             load.begin()
