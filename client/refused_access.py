@@ -29,9 +29,12 @@ def access_text(principals: Principals, config: ClusterConfig, log: LogId, permi
         return f'{who} may not {_DOES[permission or Permission.READ]} internal log {log}: it takes "admin:{principals.own}" in the attribute permit of [defaults]'
     name = config.log_name(log)
     which = f"log {log}" if name == str(log) else f"log {log} ({name})"
-    if principals.own == ANONYMOUS.name:
-        who += ", which shows no certificate and no token (LOGDEVICE_IDENTITY names one),"
+    shows = "; this client shows no certificate and no token: LOGDEVICE_IDENTITY names one" * (
+        principals.own == ANONYMOUS.name
+    )
     grant = f"{permission.value if permission else 'read'}:{principals.own or 'NAME'}"
     if permission is None:
-        return f'{who} has no permission for {which}: its attribute permit grants nothing to it, such as "{grant}"'
-    return f'{who} may not {_DOES[permission]} {which}: it has no permission {permission.value} ("{grant}" in its attribute permit)'
+        return (
+            f'{who} has no permission for {which}: its attribute permit grants nothing to it, such as "{grant}"{shows}'
+        )
+    return f'{who} may not {_DOES[permission]} {which}: it has no permission {permission.value} ("{grant}" in its attribute permit){shows}'
