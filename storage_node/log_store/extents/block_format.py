@@ -190,10 +190,13 @@ def encode_block(
     """
     control = pack((changes.copies, changes.points, changes.deletes, changes.rows))
     bodies = _joined(images)
-    crc, length = seed, 0
-    for part in bodies:
-        crc = extend_crc32c(crc, part)
-        length += len(part)
+    if len(bodies) == 1:
+        crc, length = extend_crc32c(seed, bodies[0]), len(bodies[0])
+    else:
+        crc, length = seed, 0
+        for part in bodies:
+            crc = extend_crc32c(crc, part)
+            length += len(part)
     head = _HEAD.pack(BLOCK_MAGIC, run, number, synced, len(control), length, extend_crc32c(seed, control), crc)
     bodies_at = HEAD_SIZE + len(control)
     rest = -(bodies_at + length) % SECTOR
@@ -206,6 +209,8 @@ def encode_block(
 
 def _joined(images: Sequence[bytes]) -> list[bytes]:
     """The same bytes in fewer parts."""
+    if len(images) == 1:
+        return [images[0]]
     if not images or len(max(images, key=len)) < _BODY_APART:
         return [b"".join(images)]
     parts: list[bytes] = []

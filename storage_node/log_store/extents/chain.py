@@ -25,6 +25,9 @@ MOVED: Final = "moved-"
 SPARE: Final = "spare-"
 NEW: Final = "new-"
 SPARES_MAX: Final = 2
+PAGE: Final = 4096
+"""A write goes on with zeros to the end of a page: what it leaves of one that is not in memory, the kernel would read from the disk first."""
+_ZEROS: Final = bytes(PAGE)
 
 
 def extent_name(number: int) -> str:
@@ -248,6 +251,9 @@ class Chain:
                 changes, images, run=self.run, number=number, synced=self.synced, seed=self._seed, pack=self._pack
             )
         at = head.end
+        pad = min(-(at + size) % PAGE, head.size - at - size)
+        if pad:
+            parts[-1] += _ZEROS[:pad]
         head.file.write(parts, at)
         # in this order: a sync that begins meanwhile in another thread covers this block, or leaves the file for the next one
         dirty = self._dirty

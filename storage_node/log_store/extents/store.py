@@ -286,6 +286,8 @@ class ExtentLogStore:
         """Apply batches in order, in groups, without sync."""
         if self._unmeasured <= 0:
             self.check_space()
+        if len(batches) == 1 and not self._guard.refuses(batches[0]):
+            return self._write(batches)
         return write_in_groups(batches, self._settings.write_group_bytes_max, self._guard.refuses, self._write)
 
     def _write(self, batches: Sequence[WriteBatch]) -> list[Status]:

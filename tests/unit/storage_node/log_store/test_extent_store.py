@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store.extents import store as store_module
 from storage_node.log_store.extents.block_format import DATA_START, HEAD_SIZE
+from storage_node.log_store.extents.chain import PAGE
 from storage_node.log_store.extents.control_check import ControlCheck
 from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.real_disk import RealDisk, RealFile
-from storage_node.log_store.extents.simulated_disk import SimulatedDisk
+from storage_node.log_store.extents.simulated_disk import SimulatedDisk, SimulatedFile
 from storage_node.log_store.extents.sorted_table import ReadCache
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
@@ -555,3 +557,24 @@ class TestIndexesOfAPartition:
         it.forget_recent()
         monkeypatch.setattr(ExtentReader, "row_at", lambda *_: pytest.fail("the row was read a moment ago"))
         assert len(it.lsns()) == 10
+
+
+def test_what_is_written_ends_where_a_page_does(it: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that is used again the kernel would read the rest of a page from the disk first, while the event loop waits."""
+    ends: list[tuple[int, int]] = []
+    original = SimulatedFile.write
+
+    def write(self: SimulatedFile, parts: Sequence[bytes], offset: int) -> None:
+        original(self, parts, offset)
+        if self.name.startswith("extent-"):
+            ends.append((offset + sum(map(len, parts)), self.size()))
+
+    monkeypatch.setattr(SimulatedFile, "write", write)
+    for size in range(1, 9_000, 1_500):
+        it.write(3, body=b"x" * size)
+    assert len(ends) > 15
+    assert all(end % PAGE == 0 or end == size for end, size in ends)
+    assert all(end <= size for end, size in ends)
+    assert len(it.lsns()) == 18
+    it.open()
+    assert len(it.lsns()) == 18
