@@ -103,8 +103,8 @@ conformance: $(STAMP)
 simulation: $(STAMP)
 	@$(PY) -m pytest -q -n 2 -m "not slow" tests/simulation tests/history tests/stories
 
-sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
-	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
+sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; STORE=extents: what shards are stored in; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(STORE),--store $(STORE)) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
 
 maintenances: $(STAMP) ## random maintenances in simulated clusters under load, with nodes that die beside them, and what they came to: COUNT=n (500), SEED=n
 	@$(PY) -m tests.simulation.many_maintenances $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
@@ -138,8 +138,8 @@ spark-long: $(STAMP) java ## Spark on a standalone cluster with our wheel; 2 mil
 	@$(PY) -m pytest -q -m slow tests/spark
 	@$(PY) -m tests.spark.great_read $(if $(RECORDS),--records $(RECORDS))
 
-chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n
-	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n, STORE=kind; KILLS=n: nothing but so many SIGKILLs
+	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(STORE),--store $(STORE)) $(if $(KILLS),--kills $(KILLS))
 
 linearizability: $(STAMP) java ## histories of real processes that are killed, stopped and cut off, judged by Porcupine (Go): SECONDS=n, ROUNDS=n, SEED=n; PLAIN=1 without strict_order
 	@cd tests/linearizability/checker && $(GO) vet ./... && $(GO) test ./...

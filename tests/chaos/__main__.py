@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.run import run_chaos
 
 
@@ -18,11 +19,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="how long things break, in each round")
     parser.add_argument("--interval", type=float, default=1.5, help="seconds between faults, on average")
     parser.add_argument("--rounds", type=int, default=1, help="further rounds take the seeds that follow")
+    parser.add_argument("--store", choices=STORE_KINDS, default=STORE_KINDS[0], help="what shards are stored in")
+    parser.add_argument("--kills", type=int, default=0, help="nothing but SIGKILL of nodes, until there were so many")
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.rounds):
         with tempfile.TemporaryDirectory(prefix="logdevice-chaos-") as directory:
             outcome = asyncio.run(
-                run_chaos(Path(directory), seed=seed, seconds=arguments.seconds, interval=arguments.interval)
+                run_chaos(
+                    Path(directory),
+                    seed=seed,
+                    seconds=arguments.seconds,
+                    interval=arguments.interval,
+                    store=arguments.store,
+                    kills=arguments.kills,
+                )
             )
         print(f"seed {seed}: {outcome}", flush=True)
     return 0

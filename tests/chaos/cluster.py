@@ -19,9 +19,12 @@ from server.dev.readiness import wait_until_writable
 from server.dev.supervisor import Supervisor, write_cluster_file
 from server.dev.virtual_network import VirtualNetwork, may_make_networks
 from server.dev.zookeeper_server import ZooKeeperServer
+from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.machines import SmallDisk, off_loop
 
 RACKS = 3
+_SMALL_EXTENTS = {"extent_bytes": "256KiB", "checkpoint_bytes": "64KiB"}
+"""Extents are closed, get their indexes and become free within a minute."""
 
 
 class MachineSupervisor(Supervisor):
@@ -79,7 +82,9 @@ class ChaosCluster:
 
 
 @asynccontextmanager
-async def chaos_cluster(directory: Path, *, nodes: int = 5, logs: int = 3) -> AsyncIterator[ChaosCluster]:
+async def chaos_cluster(
+    directory: Path, *, nodes: int = 5, logs: int = 3, store: str = STORE_KINDS[0]
+) -> AsyncIterator[ChaosCluster]:
     """A cluster whose logs are writable; processes, namespaces and mounts are gone afterwards."""
     network = VirtualNetwork(range(nodes)) if await off_loop(may_make_networks) else None
     zookeeper: ZooKeeperServer | None = None
@@ -98,7 +103,10 @@ async def chaos_cluster(directory: Path, *, nodes: int = 5, logs: int = 3) -> As
             racks=RACKS,
             epoch_store=zookeeper.url,
             durability=Durability.SYNC,
+            store=store,
         )
+        settings = {**config.settings, "storage": {"store": store, **_SMALL_EXTENTS}}
+        config = dataclasses.replace(config, settings=settings)
         if network is not None:
             members = {
                 node: dataclasses.replace(each, host=network.address(node)) for node, each in config.nodes.items()

@@ -19,14 +19,18 @@ WIPES_MAX = 1
 class ChaosNemesis:
     """Causes one fault after the other, some of them on top of each other, until it is cancelled; then call `calm`."""
 
-    def __init__(self, cluster: ChaosCluster, rng: random.Random, *, interval: float) -> None:
+    def __init__(self, cluster: ChaosCluster, rng: random.Random, *, interval: float, kills_only: bool = False) -> None:
         """
         Args:
             interval: seconds between two faults, on average.
+            kills_only: nodes are killed, and nothing else happens.
         """
         self._cluster = cluster
         self._rng = rng
         self._interval = interval
+        self._kills_only = kills_only
+        self.killed = 0
+        """How often a node got SIGKILL."""
         self._wipes = 0
         self._causing: asyncio.Task[None] | None = None
         self._mending: set[asyncio.Task[None]] = set()
@@ -36,9 +40,10 @@ class ChaosNemesis:
 
     def faults(self) -> dict[str, Fault]:
         """What this machine allows."""
-        faults: dict[str, Fault] = {
-            "kill one": self._kill_one,
-            "kill several": self._kill_several,
+        faults: dict[str, Fault] = {"kill one": self._kill_one, "kill several": self._kill_several}
+        if self._kills_only:
+            return faults
+        faults |= {
             "pause": self._pause,
             "wipe": self._wipe,
             "kill ZooKeeper": self._kill_zookeeper,
@@ -111,6 +116,7 @@ class ChaosNemesis:
     async def _kill(self, nodes: list[int]) -> None:
         self._note(", ".join(f"N{node}" for node in nodes))
         await asyncio.gather(*(self._cluster.supervisor.kill(node) for node in nodes))
+        self.killed += len(nodes)
         for node in nodes:
             self._later(lambda node=node: self._start(node), most=3)  # type: ignore[misc]
 

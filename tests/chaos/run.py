@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.applications import ChaosApplications
 from tests.chaos.cluster import chaos_cluster
 from tests.chaos.nemesis import ChaosNemesis
@@ -26,18 +27,28 @@ class ChaosOutcome:
     caused: Counter[str]
     absent: list[str]
     """Kinds of faults that this machine does not allow."""
+    killed: int
+    """How often a node got SIGKILL."""
 
     def __str__(self) -> str:
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.caused.items()))
         absent = f"; not possible here: {', '.join(self.absent)}" if self.absent else ""
         return (
             f"{self.acknowledged} records acknowledged in {self.epochs} epochs, nothing lost, duplicated or out of order; "
-            f"longest silence {self.longest_silence:.1f} s; faults: {faults}{absent}"
+            f"longest silence {self.longest_silence:.1f} s; faults: {faults} ({self.killed} nodes killed){absent}"
         )
 
 
 async def run_chaos(
-    directory: Path, *, seed: int, seconds: float, interval: float, logs: int = 3, records: int = 0
+    directory: Path,
+    *,
+    seed: int,
+    seconds: float,
+    interval: float,
+    logs: int = 3,
+    records: int = 0,
+    store: str = STORE_KINDS[0],
+    kills: int = 0,
 ) -> ChaosOutcome:
     """Run chaos and judge it.
 
@@ -48,6 +59,8 @@ async def run_chaos(
         interval: seconds between two faults, on average.
         logs: how many there are.
         records: so many are to be acknowledged meanwhile: on a slow machine it goes on for that, three times as long at most.
+        store: what shards are stored in.
+        kills: nothing happens but that nodes are killed, until there were so many kills.
 
     Raises:
         Violation: something that must never happen.
@@ -55,8 +68,8 @@ async def run_chaos(
         TimeoutError: the cluster did not come to rest.
     """
     rng = random.Random(seed)
-    async with chaos_cluster(directory, logs=logs) as cluster:
-        nemesis = ChaosNemesis(cluster, rng, interval=interval)
+    async with chaos_cluster(directory, logs=logs, store=store) as cluster:
+        nemesis = ChaosNemesis(cluster, rng, interval=interval, kills_only=kills > 0)
         applications = ChaosApplications(cluster.file, range(1, logs + 1), rng)
         try:
             await applications.start()
@@ -64,7 +77,11 @@ async def run_chaos(
             try:
                 clock = asyncio.get_running_loop().time
                 end = clock() + seconds
-                while clock() < end or (applications.acknowledged < records and clock() < end + 2 * seconds):
+                while (
+                    (clock() < end and not kills)
+                    or (applications.acknowledged < records and clock() < end + 2 * seconds)
+                    or nemesis.killed < kills
+                ):
                     await asyncio.sleep(0.1)
                     applications.check()
                     if causing.done():
@@ -89,5 +106,10 @@ async def run_chaos(
             *([] if cluster.disks else ["full disks"]),
         ]
         return ChaosOutcome(
-            applications.acknowledged, len(epochs), applications.longest_silence, nemesis.caused, absent
+            applications.acknowledged,
+            len(epochs),
+            applications.longest_silence,
+            nemesis.caused,
+            absent,
+            nemesis.killed,
         )

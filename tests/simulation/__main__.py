@@ -42,7 +42,13 @@ def _replay(arguments: Arguments, command_line: CommandLine) -> int:
         return _replay_features(arguments)
     disabled = _left_out(arguments, command_line)
     try:
-        outcome = run_seed(seed, echo=print if arguments.trace else None, disabled=disabled, mode=arguments.mode)
+        outcome = run_seed(
+            seed,
+            echo=print if arguments.trace else None,
+            disabled=disabled,
+            mode=arguments.mode,
+            store=arguments.store,
+        )
     except Failure as failure:
         cause = failure.__cause__
         assert cause is not None
@@ -94,11 +100,18 @@ def _search(arguments: Arguments) -> int:
         return len(results)
 
     seeds = range(arguments.seed, arguments.seed + arguments.runs)
-    ending = run_all(seeds, add, arguments, mode=lambda seed: arguments.mode, keep_going=arguments.keep_going)
+    ending = run_all(
+        seeds,
+        add,
+        arguments,
+        mode=lambda seed: arguments.mode,
+        keep_going=arguments.keep_going,
+        store=arguments.store,
+    )
     if ending.failed is not None:
         results.append(ending.failed)
         if not ending.interrupted:
-            shrink(ending.failed.seed, arguments.mode, arguments.shrink_seconds)
+            shrink(ending.failed.seed, arguments.mode, arguments.shrink_seconds, arguments.store)
     if ending.interrupted or ending.killed:
         print(f"partial: {len(results)} of {len(seeds)} seeds")
     _summarize(results, arguments)

@@ -53,6 +53,8 @@ class Campaign:
     features: bool = False
     """Its seeds run applications of later features, each of which must have run and every kind of fault that they meet had an effect. Those check
     what they acknowledge themselves; it is not counted here."""
+    store: str | None = None
+    """What shards are stored in; None: as scenarios say."""
     keep_going: bool = False
     """A seed that fails does not stop it."""
     elapsed: float = 0.0
@@ -135,7 +137,10 @@ class Campaign:
 
     def shortfalls(self) -> list[str]:
         """In which way it has not shown what a campaign has to show; empty: it has. Only all seeds together have to show what is rare."""
-        found = [f"{self.mode(seed).replay(seed)} failed: {cause}" for seed, cause in sorted(self.failures.items())]
+        found = [
+            f"{self.mode(seed).replay(seed, store=self.store)} failed: {cause}"
+            for seed, cause in sorted(self.failures.items())
+        ]
         if not self.is_complete:
             return [*found, f"partial: {self.counted} of {self.runs} seeds"]
         for what, median, least in zip(

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
+from storage_node.log_store.settings import STORE_KINDS
 from tests.simulation.report_file import why_not_writable
 from tests.simulation.run_mode import RunMode
 
@@ -23,12 +24,12 @@ class Kind(Enum):
 
 
 _EVERY_KIND = frozenset({"tail"})
-_MODE = frozenset({"loss", "rebuild", "features"})
+_MODE = frozenset({"loss", "rebuild", "features", "store"})
 _MANY_SEEDS = frozenset({"jobs", "keep_going", "shrink_seconds"})
 _TAKES = {
     Kind.REPLAY: _EVERY_KIND | _MODE | {"seed", "trace", "only", "without"},
     Kind.SEARCH: _EVERY_KIND | _MODE | _MANY_SEEDS | {"seed", "runs", "marks"},
-    Kind.CAMPAIGN: _EVERY_KIND | _MANY_SEEDS | {"seed", "runs", "campaign", "report", "features"},
+    Kind.CAMPAIGN: _EVERY_KIND | _MANY_SEEDS | {"seed", "runs", "campaign", "report", "features", "store"},
     Kind.RESUMED: _EVERY_KIND | _MANY_SEEDS | {"campaign", "resume"},
 }
 
@@ -42,6 +43,7 @@ class Arguments:
     loss: bool = False
     rebuild: bool = False
     features: bool = False
+    store: str | None = None
     trace: bool = False
     without: frozenset[int] | None = None
     only: frozenset[int] | None = None
@@ -77,6 +79,8 @@ class CommandLine:
             self.refuse("a campaign takes --campaign and --runs (RUNS=n CAMPAIGN=1), or --resume (RESUME=file)")
         if "features" in given and (left_out := given.keys() & {"only", "without"}):
             self.refuse(f"--{left_out.pop()}: not with --features, whose applications choose when faults end")
+        if "features" in given and "store" in given:
+            self.refuse("--store: not with --features, whose applications make their clusters themselves")
         useless = [f"--{name.replace('_', '-')}" for name in given if name not in _TAKES[kind]]
         if useless:
             self.refuse(f"{', '.join(useless)}: not with {kind.value}")
@@ -155,6 +159,7 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
         action="store_true",
         help="run applications of guards, batches, strict order, segments, groups, replicas, streams and the log tree",
     )
+    parser.add_argument("--store", choices=STORE_KINDS, help="what shards are stored in")
     parser.add_argument("--trace", action="store_true", help="print every event of the one seed as it happens")
     faults = parser.add_mutually_exclusive_group()
     faults.add_argument("--without", type=_indexes, help="indexes of faults to leave out, as 3,5,8")

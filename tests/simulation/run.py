@@ -75,11 +75,12 @@ class Failure(Exception):
         plan: Sequence[PlannedFault],
         mode: RunMode,
         disabled: Collection[int] = (),
+        store: str | None = None,
     ) -> None:
         kept = [planned.index for planned in plan if planned.index not in disabled]
         without = [planned.index for planned in plan if planned.index in disabled]
         only = kept if len(kept) < len(without) else None
-        replay = mode.replay(scenario.seed, only=only, without=without)
+        replay = mode.replay(scenario.seed, only=only, without=without, store=store)
         super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: {replay}")
         self.seed = scenario.seed
         self.trace = trace
@@ -108,7 +109,9 @@ def run_seed(
         return run.execute()
     except Exception as error:
         cluster = run.cluster
-        raise Failure(run.scenario, cluster.scheduler.now, cluster.trace, run.nemesis.plan, mode, disabled) from error
+        raise Failure(
+            run.scenario, cluster.scheduler.now, cluster.trace, run.nemesis.plan, mode, disabled, store
+        ) from error
 
 
 def planned_faults(seed: int, mode: RunMode) -> list[PlannedFault]:

@@ -18,12 +18,15 @@ class RunMode(Enum):
     FEATURES = "FEATURES=1"
     """Applications of later features instead of the swarm's own: see `features.py`. Nothing is lost."""
 
-    def replay(self, seed: int, *, only: Collection[int] | None = None, without: Collection[int] = ()) -> str:
+    def replay(
+        self, seed: int, *, only: Collection[int] | None = None, without: Collection[int] = (), store: str | None = None
+    ) -> str:
         """The command that runs the seed again.
 
         Args:
             only: indexes of faults, when it is run with no others.
             without: indexes of faults that are left out.
+            store: what shards are stored in; None: as the scenario says.
         """
         flags = ""
         if only is not None:
@@ -31,7 +34,15 @@ class RunMode(Enum):
         elif without:
             flags = f"--without {_indexes(without)}"
         return " ".join(
-            word for word in ("make sim", f"SEED={seed}", self.value, f"SIM_FLAGS='{flags}'" if flags else "") if word
+            word
+            for word in (
+                "make sim",
+                f"SEED={seed}",
+                self.value,
+                f"STORE={store}" if store else "",
+                f"SIM_FLAGS='{flags}'" if flags else "",
+            )
+            if word
         )
 
 

@@ -60,13 +60,13 @@ class SeedResult:
     marks: set[str] = field(default_factory=set)
 
 
-def run_one(seed: int, mode: RunMode, tail: int) -> SeedResult:
-    """Run a seed, and put what came of it into a result."""
+def run_one(seed: int, mode: RunMode, tail: int, store: str | None = None) -> SeedResult:
+    """Run a seed, and put what came of it into a result; `store` as of `run_seed`."""
     began = time.process_time()
     if mode is RunMode.FEATURES:
         return _run_features(seed, began)
     try:
-        outcome = run_seed(seed, mode=mode)
+        outcome = run_seed(seed, mode=mode, store=store)
     except Failure as failure:
         cause = failure.__cause__
         assert cause is not None
@@ -129,8 +129,8 @@ def _run_features(seed: int, began: float) -> SeedResult:
     )
 
 
-def _run_in_process(seed: int, mode: RunMode, tail: int) -> SeedResult:
-    result = run_one(seed, mode, tail)
+def _run_in_process(seed: int, mode: RunMode, tail: int, store: str | None) -> SeedResult:
+    result = run_one(seed, mode, tail, store)
     gc.collect()  # the machines of a run refer to each other, and the collector leaves what is old alone for hundreds of seeds
     return result
 
@@ -150,6 +150,7 @@ def run_many(
     *,
     mode: Callable[[int], RunMode],
     tail: int = 60,
+    store: str | None = None,
     jobs: int | None = None,
     keep_going: bool = False,
     is_stopping: Callable[[], bool] = lambda: False,
@@ -158,6 +159,7 @@ def run_many(
 
     Args:
         mode: in which mode to run a seed.
+        store: as of `run_seed`.
         is_stopping: whether to begin no more seeds; those that run come to their end.
 
     Raises:
@@ -171,7 +173,7 @@ def run_many(
             if is_stopping():
                 running = {future: seed for future, seed in running.items() if not future.cancel()}
             while not is_stopping() and len(running) < 2 * count and (seed := next(waiting, None)) is not None:
-                running[_submitted(pool, seed, mode(seed), tail)] = seed
+                running[_submitted(pool, seed, mode(seed), tail, store)] = seed
             if not running:
                 return
             wait(running, return_when=FIRST_COMPLETED)
@@ -187,9 +189,9 @@ def run_many(
                 raise WorkerKilledError(sorted(running.values())[:count])
 
 
-def _submitted(pool: ProcessPoolExecutor, seed: int, mode: RunMode, tail: int) -> Future[SeedResult]:
+def _submitted(pool: ProcessPoolExecutor, seed: int, mode: RunMode, tail: int, store: str | None) -> Future[SeedResult]:
     try:
-        return pool.submit(_run_in_process, seed, mode, tail)
+        return pool.submit(_run_in_process, seed, mode, tail, store)
     except BrokenProcessPool as error:  # as if it had been there when the pool broke
         future: Future[SeedResult] = Future()
         future.set_exception(error)
@@ -219,11 +221,13 @@ def fewest(indexes: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> li
     return [] if kept and fails([]) else kept
 
 
-def fewest_faults(seed: int, mode: RunMode, *, seconds: float) -> tuple[list[PlannedFault], bool]:
+def fewest_faults(
+    seed: int, mode: RunMode, *, seconds: float, store: str | None = None
+) -> tuple[list[PlannedFault], bool]:
     """The fewest faults with which the seed fails for the same reason, and whether that took no longer than so many seconds."""
     deadline = time.monotonic() + seconds
     try:
-        run_seed(seed, mode=mode)
+        run_seed(seed, mode=mode, store=store)
     except Failure as failure:
         plan, kind = list(failure.plan), _kind(failure)
     else:
@@ -237,7 +241,7 @@ def fewest_faults(seed: int, mode: RunMode, *, seconds: float) -> tuple[list[Pla
             in_time = False
             return False
         try:
-            run_seed(seed, mode=mode, disabled=everything - set(kept))
+            run_seed(seed, mode=mode, disabled=everything - set(kept), store=store)
         except Failure as failure:
             return _kind(failure) == kind
         return False

@@ -79,6 +79,7 @@ def run_all(
     mode: Callable[[int], RunMode],
     keep_going: bool,
     already: int = 0,
+    store: str | None = None,
 ) -> Ending:
     """Run seeds to their end, to the first failure unless `keep_going`, or until it is interrupted.
 
@@ -86,6 +87,7 @@ def run_all(
         add: gets each result that it does not stop at, and says how many seeds are counted by then.
         mode: in which mode to run a seed.
         already: how many seeds before these are counted.
+        store: as of `run_seed`.
     """
     ending = Ending()
     console = Console(stderr=True)
@@ -98,6 +100,7 @@ def run_all(
             seeds,
             mode=mode,
             tail=arguments.tail,
+            store=store,
             jobs=arguments.jobs,
             keep_going=keep_going,
             is_stopping=lambda: interruption.asked,
@@ -109,7 +112,7 @@ def run_all(
                         ending.failed = result
                         break
                     if result.failure:
-                        print(f"{mode(result.seed).replay(result.seed)}: {result.cause}", flush=True)
+                        print(f"{mode(result.seed).replay(result.seed, store=store)}: {result.cause}", flush=True)
                     progress.update(task, completed=add(result))
             except WorkerKilledError as error:
                 ending.killed = True

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from logdevice_py.simulation.trace import Trace
+from tests.simulation import search
 from tests.simulation.command_line import CommandLine, Kind
 from tests.simulation.run import Failure, planned_faults
 from tests.simulation.run_mode import RunMode
@@ -42,6 +43,7 @@ SOON = 60.0
         ("--runs 2 --only 1", "--only: not with --runs"),
         ("--runs 2 --without 1", "--without: not with --runs"),
         ("--seed 1 --jobs 2 --marks --keep-going", "--jobs, --marks, --keep-going: not with one seed"),
+        ("--runs 2 --features --store extents", "--store: not with --features"),
         ("--runs 2 --campaign --loss", "--loss: not with a campaign"),
         ("--runs 2 --campaign --rebuild", "--rebuild: not with a campaign"),
         ("--resume x.json --runs 2 --seed 1", "--runs, --seed: not with --resume"),
@@ -85,6 +87,21 @@ def test_the_command_that_repeats_a_run_names_the_faults_that_were_left_out() ->
     assert RunMode.LOSS.replay(7, only=[5, 3]) == "make sim SEED=7 LOSS=1 SIM_FLAGS='--only \"3,5\"'"
     assert RunMode.USUAL.replay(7, only=[]) == "make sim SEED=7 SIM_FLAGS='--only \"\"'"
     assert RunMode.USUAL.replay(7, without=[1]) == "make sim SEED=7 SIM_FLAGS='--without \"1\"'"
+    assert RunMode.LOSS.replay(7, store="extents") == "make sim SEED=7 LOSS=1 STORE=extents"
+
+
+def test_a_kind_of_store_reaches_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+
+    def run_seed(seed: int, *, mode: RunMode, store: str | None) -> None:
+        asked.append(store)
+        raise Failure(draw(seed), 0, Trace(), [], mode, (), store) from AssertionError("fails")
+
+    monkeypatch.setattr(search, "run_seed", run_seed)
+    arguments = CommandLine(None).parse(["--runs", "5", "--store", "extents"])
+    result = search.run_one(7, RunMode.REBUILDING, 5, arguments.store)
+    assert asked == ["extents"]
+    assert result.text.endswith("replay: make sim SEED=7 REBUILD=1 STORE=extents")
 
 
 def test_a_run_that_fails_without_some_of_its_faults_is_told_with_what_repeats_it() -> None:
