@@ -10,6 +10,7 @@ import pytest
 
 from client.client import Client
 from logdevice_py.core.ids import LogId
+from storage_node.log_store.settings import STORE_KINDS
 from tests.integration.process_cluster import (
     DirectWorkload,
     ProcessCluster,
@@ -74,8 +75,15 @@ async def test_a_whole_rack_down_for_long(tmp_path: Path) -> None:
         await _compare_all(client, streams, direct)
 
 
-async def test_all_nodes_killed_ten_times_in_a_row(tmp_path: Path) -> None:
-    async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
+def _stored_in(kind: str) -> dict[str, dict[str, str]] | None:
+    """Settings; extents so small that they are closed, get indexes and become free meanwhile."""
+    small = {"extent_bytes": "256KiB", "checkpoint_bytes": "64KiB"}
+    return {"storage": {"store": kind, **small}} if kind == "extents" else None
+
+
+@pytest.mark.parametrize("store", STORE_KINDS)
+async def test_all_nodes_killed_ten_times_in_a_row(tmp_path: Path, store: str) -> None:
+    async with process_cluster(tmp_path, settings=_stored_in(store)) as cluster, Client(cluster.file) as client:
         streams = {log: StreamWorkload(client, log, name=f"s{log}") for log in LOGS}
         direct = DirectWorkload(client, 1, tasks=4)
         for round_ in range(10):
@@ -91,9 +99,10 @@ async def test_all_nodes_killed_ten_times_in_a_row(tmp_path: Path) -> None:
         await _compare_all(client, streams, direct)
 
 
-async def test_all_nodes_killed_again_while_they_recover(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORE_KINDS)
+async def test_all_nodes_killed_again_while_they_recover(tmp_path: Path, store: str) -> None:
     """No time to become writable in between."""
-    async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
+    async with process_cluster(tmp_path, settings=_stored_in(store)) as cluster, Client(cluster.file) as client:
         streams = {log: StreamWorkload(client, log, name=f"s{log}") for log in LOGS}
         direct = DirectWorkload(client, 1, tasks=4)
         await asyncio.gather(*(stream.more(300) for stream in streams.values()))
