@@ -140,6 +140,8 @@ class ConfigurationKeeper:
         self._file_trouble = ""
         self._looked_at = Micros(-LOOK_EVERY)
         self._said = ""
+        self._text_in_force = ""
+        """A stored text that is known to say what is in force."""
         self._remind_at = Micros(0)
         self.trouble = self._judge()
         """What somebody should see to; empty: nothing."""
@@ -255,7 +257,28 @@ class ConfigurationKeeper:
                 f"the epoch store {has}, older than version {state.config.version} which is in force: was it restored from a copy? "
                 "ldctl config show > FILE, then ldctl config apply FILE stores it again"
             )
+        if self._is_another():
+            return (
+                f"the epoch store has another version {stored} than this node uses: it was restored from a copy, and changed while nobody heard this node. "
+                "ldctl config show > FILE, then ldctl config apply FILE makes a version for all"
+            )
         return self._file_trouble
+
+    def _is_another(self) -> bool:
+        """What is stored has the version in force, and says something else."""
+        state = self.in_force
+        if state.stored is None or state.stored.version != state.config.version:
+            return False
+        text = state.stored.current.text
+        if text == self._text_in_force:
+            return False
+        try:
+            if load_cluster(text) != state.config:
+                return True
+        except LogDeviceError:
+            return True  # what is in force can be read
+        self._text_in_force = text
+        return False
 
     def _say(self, trouble: str, now: Micros) -> None:
         self.trouble = trouble

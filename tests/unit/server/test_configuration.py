@@ -112,6 +112,21 @@ async def test_nothing_older_comes_into_force_and_an_older_store_is_told(
     assert [row.version for row in found.rows()] == [5, 9]
 
 
+async def test_another_text_of_the_same_version_is_told(tmp_path: Path) -> None:
+    """The epoch store was put back, and changed by a node that did not hear this one."""
+    store = StoreOfOneNode()
+    found = keeper(store, tmp_path, InForce(config=load_cluster(with_version(TEXT, 9)), is_stored=True))
+    await store.put(stored(9))
+    assert await found.look(Micros(0)) is None
+    assert found.trouble == ""
+    await store.put(stored(9, text=TEXT.replace("port = 1", "port = 2")))
+    assert await found.look(Micros(LOOK_EVERY)) is None
+    assert "another version 9 than this node uses" in found.trouble
+    await store.put(stored(9, 10))
+    assert await found.look(Micros(2 * LOOK_EVERY)) is not None
+    assert found.trouble == ""
+
+
 async def test_a_store_that_is_away_changes_nothing_and_is_told_until_it_is_back(tmp_path: Path) -> None:
     store = StoreOfOneNode()
     await store.put(stored(4))
