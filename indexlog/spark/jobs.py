@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,8 @@ class OnSpark:
     session: SparkSession
     cluster: str
     """The path of the cluster file, on the driver."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further ones of the source that raw logs are read with, as identityFile."""
 
     async def deal(self, log: IndexLog, *, bytes_max: int = PARTITION_BYTES_MAX) -> DealReport:
         """Deal what the raw logs hold at this moment: as `IndexLog.deal`."""
@@ -98,6 +100,7 @@ class OnSpark:
             .option("endingLsn", json.dumps({str(log): end for log, (_, end) in ranges.items()}))
             .option("columns", "log_id,lsn,payload")
             .option("maxBytesPerPartition", str(bytes_max))
+            .options(**self.options)
             .load()
         )
         rows = frame.mapInArrow(task, MADE_SCHEMA).collect()

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from client.spark.access import ACCESS, NO_ACCESS, ClusterAccess
 from client.spark.options import refusal
 from logdevice_py.core.suggestion import nearest
 from logdevice_py.core.units import parse_size
 
-OPTIONS: Final = ("cluster", "path", "indexes", "liveTail", "tailBytesMax", "maxBytesPerPartition")
+IDENTITY: Final = tuple(name for name in ACCESS if name != "keysFile")
+"""Index logs do not encrypt."""
+OPTIONS: Final = ("cluster", *IDENTITY, "path", "indexes", "liveTail", "tailBytesMax", "maxBytesPerPartition")
 DEFAULT_PATH: Final = "/indexlog"
 TAIL_BYTES_MAX: Final = 64 << 20
 PARTITION_BYTES: Final = 64 << 20
@@ -33,6 +36,8 @@ class IndexOptions:
     """More that is not dealt is refused: it is read by the planner, and sent to tasks."""
     partition_bytes: int
     """Of stored parts, about."""
+    access: ClusterAccess = NO_ACCESS
+    """Who the planner is to the cluster; tasks read the store alone."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> IndexOptions:
@@ -58,6 +63,7 @@ class IndexOptions:
             _flag("liveTail", given.get("livetail", "true")),
             _size("tailBytesMax", given.get("tailbytesmax"), TAIL_BYTES_MAX),
             _size("maxBytesPerPartition", given.get("maxbytesperpartition"), PARTITION_BYTES),
+            ClusterAccess.of(given),
         )
 
     def wants(self, index: str) -> bool:

@@ -73,7 +73,7 @@ class IndexLogReader(DataSourceReader):
             async with IndexLog(client, options.path) as log:
                 return await log.run(plan_read(lambda: log.state, log.store, options))
 
-        with planning_client(options.cluster) as client:
+        with planning_client(options.cluster, options.access) as client:
             return [PlannedPartition(read) for read in client.run(plan)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
