@@ -10,7 +10,7 @@ from client.read.items import Gap
 from client.read.proof import Proof
 from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
 from streams.cold.copies import (
     ColdCopy,
     ColdFile,
@@ -71,7 +71,8 @@ async def copy_range(
         limits: how large files become.
 
     Raises:
-        ColdCopyError: INVALID_PARAM (also: `last` is behind the tail), DATALOSS, CONNFAILED (retriable), BADPAYLOAD: what was read back is not what was stored.
+        ColdCopyError: INVALID_PARAM (also: `last` is behind the tail), DATALOSS, CONNFAILED (retriable), BADPAYLOAD: what was read back is not what was stored,
+            NOTSUPPORTED: writers have encrypted records of the range.
         LogDeviceError: as the client's reader.
         ImportError: pyarrow is not installed.
     """
@@ -91,6 +92,17 @@ async def copy_range(
         return await Copier(store, identity, token, limits=limits or CutLimits()).copy(
             reader, first, accept_loss=accept_loss
         )
+
+
+def _unpacked(header: EntryHeader, image: bytes) -> UnpackedItem:
+    """An entry as a file keeps it: in clear."""
+    try:
+        return unpack_entry(header, image)
+    except LogDeviceError as error:
+        if error.status is not Status.NOKEY:
+            raise
+        text = f"log {header.log}: {LSN(header.lsn)} is encrypted by its writer; a cold copy would hold it in clear, so none is made: keep the range in the cluster"
+        raise ColdCopyError(Status.NOTSUPPORTED, text, retriable=False) from None
 
 
 class Copier:
@@ -115,7 +127,7 @@ class Copier:
         next_lsn = first
         while taken := await source.read_entries(_ENTRIES_AT_ONCE):
             for each in taken:
-                item: UnpackedItem = each if isinstance(each, Gap) else unpack_entry(*each)
+                item: UnpackedItem = each if isinstance(each, Gap) else _unpacked(*each)
                 for group in cutter.add(item):
                     next_lsn = await self._add_row_group(group, next_lsn)
             lost = lost_ranges(source.proof())

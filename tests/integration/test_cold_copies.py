@@ -24,6 +24,7 @@ import pytest
 from pyarrow import fs
 
 from client.client import Client
+from client.encryption import EncryptionKeys
 from client.read.items import Gap, GapKind, Item, Record
 from client.read.proof import Comparison, Proof
 from logdevice_py.core.lsn import LSN
@@ -380,6 +381,7 @@ async def test_a_store_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 _COPIER = """
 import asyncio, json, os, signal, sys
 from client.client import Client
+from client.encryption import EncryptionKeys
 from streams.cold.copier import copy_range
 from streams.cold.cutting import CutLimits
 from streams.cold.store import ColdStore
@@ -500,3 +502,16 @@ async def test_the_page_runs() -> None:
     names: dict[str, Any] = {}
     exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/cold-copies.md", "exec"), names)
     await names["example"]()
+
+
+async def test_what_writers_encrypted_is_not_copied_in_clear(tmp_path: Path) -> None:
+    store = ColdStore(f"file://{tmp_path}/cold")
+    async with LocalCluster(nodes=1, logs=1) as cluster, cluster.client() as client:
+        first = (await client.append(1, b"clear")).lsn
+        keys = EncryptionKeys({"k1": bytes(32)}, write_with="k1")
+        last = (await client.append(1, b"secret", encryption=keys)).lsn
+        with pytest.raises(ColdCopyError) as refused:
+            await copy_range(client, store, 1, first, last, token="one")
+        assert refused.value.status is Status.NOTSUPPORTED
+        assert f"{last} is encrypted by its writer" in refused.value.detail
+        await copy_range(client, store, 1, first, first, token="two")
