@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,8 @@ async def test_spans_of_a_traced_client_have_what_nodes_did_as_children() -> Non
 
     kept, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    async with (
-        LocalCluster(nodes=3) as cluster,
-        TracedClient(cluster.config_file, tracer_provider=provider) as client,
-    ):
+    async with LocalCluster(nodes=3) as cluster, TracedClient(cluster.config_file, tracer_provider=provider) as opened:
+        client: Any = opened
         words = ["settings", "set", "all", "runtime.trace_instants", "10000"]
         assert await run(parser().parse_args(["-c", cluster.config_file, *words])) == 0
         assert await client.trace_nodes() == 0, "nothing was appended"
