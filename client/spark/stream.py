@@ -42,6 +42,26 @@ def positions_of(offset: dict[str, str]) -> dict[int, int]:
         raise refusal(f"the checkpoint holds no offsets of this source: {json.dumps(offset)[:200]}") from None
 
 
+def read_limit(options: SourceOptions) -> ReadLimit:
+    """Of a micro-batch. Spark knows no limit of records and bytes at once: of both it is told the records."""
+    records, size = options.trigger_records_max, options.trigger_bytes_max
+    if records is not None:
+        return ReadMaxRows(records)
+    return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+
+
+def load_of(options: SourceOptions, limit: ReadLimit) -> Load | None:
+    """What a micro-batch may hold; None: everything."""
+    from client.spark.triggers import UNLIMITED, Load
+
+    if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
+        return None
+    records, size = options.trigger_records_max or UNLIMITED, options.trigger_bytes_max or UNLIMITED
+    if isinstance(limit, ReadMaxRows):
+        return Load(limit.max_rows, size)
+    return Load(records, limit.max_bytes)
+
+
 class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Of one streaming query; lives on the driver, in a process of its own, and reads on executors."""
 
@@ -78,22 +98,8 @@ class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offset_of(self._opened().run(lambda client: first_positions(client, self._options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As the options say. Spark knows no limit of records and bytes at once: of both it is told the records."""
-        records, size = self._options.trigger_records_max, self._options.trigger_bytes_max
-        if records is not None:
-            return ReadMaxRows(records)
-        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
-
-    def _most(self, limit: ReadLimit) -> Load | None:
-        """What a micro-batch may hold; None: everything."""
-        from client.spark.triggers import UNLIMITED, Load
-
-        if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
-            return None
-        records, size = self._options.trigger_records_max or UNLIMITED, self._options.trigger_bytes_max or UNLIMITED
-        if isinstance(limit, ReadMaxRows):
-            return Load(limit.max_rows, size)
-        return Load(records, limit.max_bytes)
+        """As the options say."""
+        return read_limit(self._options)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         """The end of the next micro-batch: the tails, or as far as the limits of records and bytes go."""
@@ -104,7 +110,7 @@ class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = target or client.run(lambda inner: tail_positions(inner, self._options))
         # what a log was read to stays, should its tail be told from an earlier moment, or its name not be among the options any more
         end = {**begin, **{log: max(lsn, begin.get(log, 0)) for log, lsn in end.items()}}
-        most, turn = self._most(limit), self._turn
+        most, turn = load_of(self._options, limit), self._turn
         if most is not None:
             end = client.run(lambda inner: bounded_positions(inner, self._options, begin, end, most, turn))
             self._turn += 1

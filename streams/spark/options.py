@@ -36,8 +36,12 @@ class StreamOptions:
     """As for logs."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> StreamOptions:
+    def of(cls, options: Mapping[str, Any], *, streaming: bool | None = False) -> StreamOptions:
         """From a source's options.
+
+        Args:
+            options: as given.
+            streaming: whether a streaming query reads the stream; None: it is not known yet.
 
         Raises:
             LogDeviceError: INVALID_PARAM; the text names the option.
@@ -51,7 +55,9 @@ class StreamOptions:
         first, last = bounds[_START], bounds[_END]
         if first is not None and last is not None and first > last:
             raise refusal(f"endingTxid {last} is before startingTxid {first}")
-        source = SourceOptions.of(given)
+        if streaming and last is not None:
+            raise refusal("endingTxid is not for streaming queries, which have no end")
+        source = SourceOptions.lenient(given) if streaming is None else SourceOptions.of(given, streaming=streaming)
         if source.start.by_name or source.end.by_name:
             raise refusal("a stream has one position at each end, and no JSON object by log")
         if source.include_proof or source.pushdown:

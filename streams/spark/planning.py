@@ -12,7 +12,7 @@ from client.encryption import EncryptionKeys
 from client.guards import Position
 from client.spark.options import Place, check_order
 from client.spark.planning import Extent, cuts_of, end_of, start_of, tail_of
-from client.spark.ranges import Cut
+from client.spark.ranges import Cut, spread
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_OLDEST
@@ -74,14 +74,68 @@ async def stream_plan(client: Client, options: StreamOptions) -> StreamPlan:
         raise LogDeviceError(
             Status.TIMEDOUT, f"stream {options.path}: its first and last record could not be found within readTimeout"
         ) from None
-    until = found.until
-    last = until.lsn if until.batch_offset else until.lsn - 1
-    first = max(found.first.lsn, LSN_OLDEST)
-    copied = copied_cuts(found, options.path, first, last, options.source.partition_bytes_max)
-    if copied:
-        first = LSN(copied[-1].hi + 1)
+    copied, first, last = _copied(found, options)
     extent = Extent(stream.log, first, last, tail)
     return StreamPlan(found, copied + await cuts_of(client, options.source, {extent: options.path}))
+
+
+def _copied(found: StreamRange, options: StreamOptions) -> tuple[list[Cut], LSN, LSN]:
+    """The partitions of what is trimmed, and what is behind them: the first LSN, and the last one."""
+    until = found.until
+    last = until.lsn if until.batch_offset else LSN(until.lsn - 1)
+    first = max(found.first.lsn, LSN_OLDEST)
+    copied = copied_cuts(found, options.path, first, last, options.source.partition_bytes_max)
+    return copied, LSN(copied[-1].hi + 1) if copied else LSN(first), last
+
+
+async def find_stream(client: Client, options: StreamOptions) -> Stream:
+    """The stream of a streaming query, in a namespace that follows changes; close that before the client.
+
+    Raises:
+        LogDeviceError: NOTFOUND, TIMEDOUT.
+    """
+    path, name = await _namespace_of(client, options)
+    namespace = Namespace(client, path, create=False)
+    try:
+        await namespace.start()
+        return await namespace.open(name, timeout=options.source.request_timeout_us / 1e6)
+    except BaseException:
+        await namespace.close()
+        raise
+
+
+async def behind_tail(client: Client, stream: Stream, options: StreamOptions) -> Position:
+    """Behind the last record that can be read."""
+    return Position(LSN(await tail_of(client, stream.log, options.source.request_timeout_us) + 1), 0)
+
+
+async def first_position(client: Client, stream: Stream, options: StreamOptions) -> Position:
+    """Where the options let a streaming query begin."""
+    tail = await tail_of(client, stream.log, options.source.request_timeout_us)
+    return (await _range(stream, options, tail)).first
+
+
+async def plan_between(
+    client: Client, stream: Stream, options: StreamOptions, begin: Position, until: Position
+) -> StreamPlan:
+    """What a stream has between two positions, besides what is truncated."""
+    await stream.namespace.current(
+        timeout=options.source.request_timeout_us / 1e6
+    )  # copies are known before the log is trimmed
+    found = _between(stream, max(begin, stream.min_active), until)
+    if found.first >= found.until:
+        return StreamPlan(found, [])
+    copied, first, last = _copied(found, options)
+    rest = [Cut(stream.log, options.path, first, last)] if first <= last else []
+    return StreamPlan(found, copied + spread(rest, options.source.min_partitions))
+
+
+def _between(stream: Stream, first: Position, until: Position) -> StreamRange:
+    upkeep = stream.namespace.stream_entry(stream.number).upkeep
+    copies = tuple(each.copy for each in upkeep.copies)
+    needed = tuple(each for each in copies if first.lsn <= each.last and each.first <= until.lsn)
+    attributes = stream.attributes
+    return StreamRange(stream.log, attributes.txid, first, until, attributes.cold, needed, upkeep.trimming_to)
 
 
 def copied_cuts(found: StreamRange, group: str, first: int, last: int, bytes_max: int) -> list[Cut]:
@@ -140,10 +194,7 @@ async def _range(stream: Stream, options: StreamOptions, tail: int) -> StreamRan
         until = await _position_of(stream, utc_datetime(Timestamp(stop.value)), end, keys, before_losses=False)
     else:
         until = Position(LSN(await end_of(client, log, stop, tail, approximate=rough) + 1), 0)
-    first = max(first, stream.min_active)
-    needed = tuple(each for each in copies if first.lsn <= each.last and each.first <= until.lsn)
-    cold = stream.attributes.cold
-    return StreamRange(log, stream.attributes.txid, first, until, cold, needed, upkeep.trimming_to)
+    return _between(stream, max(first, stream.min_active), until)
 
 
 async def _position_of(

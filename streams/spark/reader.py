@@ -55,36 +55,41 @@ class StreamTableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """A function of the partition alone: a task that is tried again gives the same rows."""
-        check_packages()
-        if not isinstance(partition, StreamPartition):
-            return iter(())  # Spark's stand-in for a plan without partitions
-        return self._rows(partition)
+        return stream_rows(partition, self._options, self._schema)
 
-    def _rows(self, partition: StreamPartition) -> Iterator[Any]:
-        from client.read.arrow_columns import ArrowColumns
-        from client.spark.connection import client_for
-        from client.spark.schema import arrow_schema
-        from client.spark.task import read_range
-        from streams.records import within
-        from streams.spark.planning import open_reader
 
-        found, cut = partition.within, partition.value
-        timeout = self._options.source.request_timeout_us / 1e6
-        # a client that was opened for an earlier task may not know the log yet
-        client_for(partition.cluster, self._options.source.access).run(
-            lambda inner: inner.get_log_group(found.log, timeout=timeout)
-        )
-        schema = arrow_schema(self._schema)
-        columns = ArrowColumns(schema, cut.log, cut.group, {TXID.name: partial(txid_column, found.kind)})
-        options = task_options(partition, self._options.source)
-        return read_range(
-            cut,
-            schema,
-            options,
-            columns,
-            lambda batch: within(batch, first=found.first, until=found.until),
-            partial(open_reader, found) if found.copies else None,
-        )
+def stream_rows(partition: InputPartition, options: StreamOptions, chosen: StructType) -> Iterator[Any]:
+    """The Arrow batches of a task."""
+    check_packages()
+    if not isinstance(partition, StreamPartition):
+        return iter(())  # Spark's stand-in for a plan without partitions
+    return _rows(partition, options, chosen)
+
+
+def _rows(partition: StreamPartition, options: StreamOptions, chosen: StructType) -> Iterator[Any]:
+    from client.read.arrow_columns import ArrowColumns
+    from client.spark.connection import client_for
+    from client.spark.schema import arrow_schema
+    from client.spark.task import read_range
+    from streams.records import within
+    from streams.spark.planning import open_reader
+
+    found, cut = partition.within, partition.value
+    timeout = options.source.request_timeout_us / 1e6
+    # a client that was opened for an earlier task may not know the log yet
+    client_for(partition.cluster, options.source.access).run(
+        lambda inner: inner.get_log_group(found.log, timeout=timeout)
+    )
+    schema = arrow_schema(chosen)
+    columns = ArrowColumns(schema, cut.log, cut.group, {TXID.name: partial(txid_column, found.kind)})
+    return read_range(
+        cut,
+        schema,
+        task_options(partition, options.source),
+        columns,
+        lambda batch: within(batch, first=found.first, until=found.until),
+        partial(open_reader, found) if found.copies else None,
+    )
 
 
 def txid_column(kind: TransactionIds, batch: Columns) -> Any:

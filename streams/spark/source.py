@@ -33,7 +33,7 @@ class LogAndStreamSource(LogDeviceSource):
         from client.spark.schema import source_schema
         from streams.spark.reader import TXID
 
-        return source_schema(StreamOptions.of(self.options).source, [TXID])
+        return source_schema(StreamOptions.of(self.options, streaming=None).source, [TXID])
 
     @told_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -51,9 +51,18 @@ class LogAndStreamSource(LogDeviceSource):
 
     @told_plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Of one streaming query on logs."""
-        self._refuse_stream("read by streaming queries: use read, or readStream on logs")
-        return super().streamReader(schema)
+        """Of one streaming query."""
+        from streams.spark.options import StreamOptions, is_stream
+
+        if not is_stream(self.options):
+            return super().streamReader(schema)
+        check_packages()
+        from client.spark.schema import chosen_schema
+        from streams.spark.batches import StreamBatches
+        from streams.spark.reader import TXID
+
+        options = StreamOptions.of(self.options, streaming=True)
+        return StreamBatches(options, chosen_schema(schema, options.source, [TXID]))
 
     @told_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,10 +140,50 @@ def test_a_stream_that_does_not_exist_is_told(
         load(spark, tree_cluster, path).collect()
 
 
-def test_a_stream_is_not_written_and_not_followed(spark: SparkSession, tree_cluster: RunningCluster) -> None:
+def test_a_streaming_query_has_each_record_in_one_micro_batch(
+    spark: SparkSession, tree_cluster: RunningCluster, tmp_path: Path
+) -> None:
+    sizes: list[int] = []
+    taken: list[tuple[int, int, int | None, bytes]] = []
+
+    def take(frame: DataFrame, number: int) -> None:
+        found = rows(frame)
+        sizes.append(len(found))
+        taken.extend(found)
+
+    def run(**options: Any) -> None:
+        source = spark.readStream.format("logdevice").options(cluster=tree_cluster.file, **options)
+        sink = source.load("stream:/streams/followed").writeStream.foreachBatch(take)
+        query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(100)
+
+    async def write(client: Client, first: int, count: int) -> None:
+        async with Namespace(client, "/streams") as namespace:
+            if first == 1:
+                await namespace.create("followed", txid="writer")
+            stream = await namespace.open("followed")
+            async with stream.writer() as writer:
+                for number in range(first, first + count, 3):
+                    txids = [number, number + 1, number + 2]
+                    await writer.write_many([b"%d" % each for each in txids], txids=txids)
+
+    tree_cluster.do(lambda client: write(client, 1, 30))
+    run(startingTxid=2, maxRecordsPerTrigger=10)
+    assert len(sizes) >= 3
+    assert max(sizes) <= 10
+    tree_cluster.do(lambda client: write(client, 31, 15))
+    run(startingTxid=2)
+    expected = delivered(tree_cluster, "followed", TxId(2))
+    assert len(expected) == 44
+    assert taken == expected, "it begins within an entry"
+    run(startingTxid=2)
+    assert len(taken) == 44
+
+
+def test_a_stream_is_not_written(spark: SparkSession, tree_cluster: RunningCluster) -> None:
     options = {"cluster": tree_cluster.file, "path": f"stream:{PATH}"}
     source = LogDeviceSource(options)
     with pytest.raises(Exception, match="a stream cannot be written from Spark"):
         source.writer(source.schema(), overwrite=False)
-    with pytest.raises(Exception, match="a stream cannot be read by streaming queries"):
-        source.streamReader(source.schema())
+    with pytest.raises(Exception, match="endingTxid is not for streaming queries"):
+        LogDeviceSource({**options, "endingTxid": "5"}).streamReader(source.schema())

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from client.spark import triggers
 from client.spark.options import SourceOptions
 from client.spark.schema import source_schema
-from client.spark.stream import LogDeviceStreamReader, offset_of, positions_of
+from client.spark.stream import LogDeviceStreamReader, load_of, offset_of, positions_of
 from logdevice_py.core.status import LogDeviceError
 
 
@@ -81,9 +81,9 @@ def test_a_limit_of_bytes_is_asked_for_beside_one_of_records() -> None:
     assert stream(maxBytesPerTrigger="2MiB").getDefaultReadLimit() == ReadMaxBytes(2 << 20)
     both = stream(maxBytesPerTrigger="2MiB", maxRecordsPerTrigger="7")
     assert both.getDefaultReadLimit() == ReadMaxRows(7)
-    assert both._most(ReadMaxRows(7)) == triggers.Load(7, 2 << 20)
-    assert stream(maxBytesPerTrigger="2MiB")._most(ReadMaxBytes(5)) == triggers.Load(triggers.UNLIMITED, 5)
-    assert both._most(ReadAllAvailable()) is None
+    assert load_of(both._options, ReadMaxRows(7)) == triggers.Load(7, 2 << 20)
+    assert load_of(stream(maxBytesPerTrigger="2MiB")._options, ReadMaxBytes(5)) == triggers.Load(triggers.UNLIMITED, 5)
+    assert load_of(both._options, ReadAllAvailable()) is None
 
 
 def test_connections_do_not_travel_to_executors() -> None:
