@@ -46,7 +46,7 @@ async def keep_up(namespace: Namespace) -> None:
 async def own(namespace: Namespace, first: int) -> None:
     """Write as the owner, and say what is acknowledged."""
     stream = await namespace.open("ledger")
-    async with stream.exclusive_writer(lease="300ms") as writer:
+    async with stream.exclusive_writer(owner=f"worker {os.getpid()}", lease="300ms") as writer:
         for number in range(first, first + WRITTEN):
             FATE.step()
             print("begun", number, flush=True)
