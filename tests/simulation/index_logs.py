@@ -282,7 +282,7 @@ class TroubledIndexLog:
                 await self.read_all(log)
                 await log.optimize(ALL_AT_ONCE)
                 for index, parts in log.state.indexes.items():
-                    assert len(parts) == 1, f"index {index} is not merged into one file: {parts}"
+                    assert len({part.run for part in parts}) == 1, f"index {index} is not merged into one run: {parts}"
                 await self.read_all(log)
                 await log.run(collect_job(lambda: log.state, log.store, FUTURE))
                 self.history.check_store(set(self.files.files), log.state)

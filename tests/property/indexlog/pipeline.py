@@ -350,7 +350,7 @@ class Pipeline:
         needed = set(self.master.state.paths())
         if set(self.store.files) != needed:
             raise Divergence(f"files {sorted(self.store.files)}, of which {sorted(needed)} are needed")
-        if any(len(parts) > 1 for parts in self.master.state.indexes.values()):
+        if any(len({part.run for part in parts}) > 1 for parts in self.master.state.indexes.values()):
             raise Divergence("parts are left that can be merged")
         if ManifestState.decode(self.master.state.encode()).encode() != self.master.state.encode():
             raise Divergence("a snapshot is not what it was made of")
