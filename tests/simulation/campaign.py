@@ -53,8 +53,8 @@ class Campaign:
     features: bool = False
     """Its seeds run applications of later features, each of which must have run and every kind of fault that they meet had an effect. Those check
     what they acknowledge themselves; it is not counted here."""
-    store: str | None = None
-    """What shards are stored in; None: as scenarios say."""
+    store: str = ""
+    """What shards are stored in; empty: as scenarios say."""
     keep_going: bool = False
     """A seed that fails does not stop it."""
     elapsed: float = 0.0

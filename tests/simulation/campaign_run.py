@@ -49,14 +49,14 @@ def run_campaign(arguments: Arguments) -> int:
         mode=campaign.mode,
         keep_going=campaign.keep_going,
         already=campaign.counted,
-        store=campaign.store,
+        store=campaign.store or None,
     )
     if ending.failed is not None:
         campaign.failures[ending.failed.seed] = ending.failed.cause
     if path is not None:
         files.write(campaign.texts(path))
     if ending.failed is not None and not ending.interrupted:
-        shrink(ending.failed.seed, campaign.mode(ending.failed.seed), arguments.shrink_seconds, campaign.store)
+        shrink(ending.failed.seed, campaign.mode(ending.failed.seed), arguments.shrink_seconds, campaign.store or None)
     _print_campaign(campaign)
     return ending.status(good=not campaign.shortfalls() and files.up_to_date)
 
@@ -88,7 +88,7 @@ def _begun(arguments: Arguments) -> Campaign:
         else sorted(set(declared_marks()) - set(MARKS_ELSEWHERE)),
         kinds=kinds_for_applications() if arguments.features else kinds_of_faults(),
         features=arguments.features,
-        store=arguments.store,
+        store=arguments.store or "",
     )
 
 

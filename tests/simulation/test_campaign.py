@@ -50,6 +50,13 @@ def test_a_campaign_that_shows_everything_has_no_shortfall() -> None:
     assert made.fault_rows() == [(12, 12, "pause"), (12, 12, "disks_full")]
 
 
+def test_a_seed_that_failed_is_named_with_its_kind_of_store() -> None:
+    made = campaign()
+    made.store = "extents"
+    made.add(SeedResult(100, "", took=1.0, failure="long", cause="Violation: x"))
+    assert made.shortfalls()[0] == "make sim SEED=100 STORE=extents failed: Violation: x"
+
+
 def test_a_mark_that_too_few_seeds_reach_is_named() -> None:
     made = campaign()
     for seed in range(100, 112):
@@ -126,6 +133,7 @@ def test_one_seed_of_ten_is_in_loss_mode_and_only_its_losses_count_and_two_rebui
 
 def test_a_campaign_that_was_put_down_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, part, path = campaign(), campaign(), tmp_path / "report.json"
+    whole.store = part.store = "extents"
     for seed in range(100, 105):
         whole.add(good(seed))
         part.add(good(seed))
