@@ -268,12 +268,8 @@ class TroubledIndexLog:
             async with log:
                 for token in sorted(log.state.jobs):
                     await self.end_job(log, token)
-                for (
-                    raw,
-                    _,
-                ) in (
-                    log.state.undealt_logs()
-                ):  # a node that was away may read the log tree for longer than a request waits
+                for raw, _ in log.state.undealt_logs():
+                    # a node that was away may read the log tree for longer than a request waits
                     await log.client.tail_lsn(raw, timeout=60)
                 await self.read_all(log)
                 await log.change_routing(1)
