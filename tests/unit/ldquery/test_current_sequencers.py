@@ -27,6 +27,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.requests = 0
+        self.newest = None
         self.asked: list[list[int]] = []
         self.silent: set[int] = set()
 

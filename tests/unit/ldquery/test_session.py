@@ -31,9 +31,9 @@ def refusal(session: LDQuery, sql: str) -> str:
     return refused.value.detail
 
 
-def test_tables_of_the_cluster_file_ask_no_node(session: LDQuery) -> None:
+def test_tables_of_the_cluster_file_need_no_node(session: LDQuery) -> None:
     result = session.query("SELECT node_id, location FROM nodes WHERE sequencer = 0")
-    assert (result.columns, result.rows, result.requests) == (["node_id", "location"], [(3, "rack2")], 0)
+    assert (result.columns, result.rows, result.failures) == (["node_id", "location"], [(3, "rack2")], [])
     groups = session.query("SELECT sum(logid_hi - logid_lo + 1) AS logs FROM log_groups")
     assert groups.rows == [(9,)]
 

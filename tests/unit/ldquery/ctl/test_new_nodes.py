@@ -56,8 +56,9 @@ class Editor:
 
     late: ClassVar[list[NodeId]] = []
 
-    def __init__(self, *_: Any) -> None:
-        pass
+    @classmethod
+    def of_program(cls, *_: Any) -> Editor:
+        return cls()
 
     async def __aenter__(self) -> Editor:
         return self

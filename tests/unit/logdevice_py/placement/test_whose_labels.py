@@ -43,6 +43,7 @@ def test_labels_are_made_only_with_an_interval() -> None:
         "logdevice_py/placement/impact.py",
         "sequencer/seal_check.py",
         "ldquery/comparison.py",
+        "ldquery/ctl/impact.py",
         "ldquery/maintenance/safety.py",
         "logdevice_py/metadata/epoch_metadata.py",
     }
