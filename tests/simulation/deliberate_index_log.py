@@ -9,7 +9,7 @@ from typing import Any
 
 from indexlog import columns, jobs, writer
 from indexlog.index_log import IndexLog
-from indexlog.manifest.commands import Deal, DropIndex, Forget, Replace
+from indexlog.manifest.commands import BeginJob, Deal, DropIndex, Forget, Replace
 from indexlog.manifest.parts import Part
 from indexlog.manifest.state import ManifestState
 from indexlog.planning import MergePlan, garbage
@@ -103,9 +103,9 @@ def ended_jobs_commit(original: Change) -> Change:
 
 @of_index_logs("tokens of jobs are given again", (ManifestState, "_begin"))
 def tokens_given_again(original: Change) -> Change:
-    def begin(self: ManifestState, time: Timestamp) -> bytes:
+    def begin(self: ManifestState, wanted: BeginJob, time: Timestamp) -> bytes:
         self.next_token = next(number for number in itertools.count(1) if number not in self.jobs)
-        result: bytes = original(self, time)
+        result: bytes = original(self, wanted, time)
         return result
 
     return begin
