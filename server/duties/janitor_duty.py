@@ -66,6 +66,8 @@ class NamespaceJanitors:
             entry.phase is StreamPhase.LIVE and StreamAttributes.from_mapping(entry.attributes).for_janitor
             for entry in namespace.state.streams.values()
         )
+        if running is not None and running.done() and (error := running.exception()) is not None:
+            self._say(f"was the janitor of {path} until that failed: {error}")
         if wanted and (running is None or running.done()):
             self._say(f"is the janitor of {path}, unless somebody is")
             janitor = Janitor(namespace, owner=self._owner)

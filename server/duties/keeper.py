@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 import time
-from pathlib import Path
 from typing import Final
 
 from client.log_tree.settings import LogTreeSettings
@@ -20,6 +17,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
+from logdevice_py.programs import own_program
 from server.configuration.keeper import ask_epoch_store
 from server.duties.duty_watch import Duty, DutyStep, DutyWatch
 from server.duties.janitor_duty import DUTY as JANITORS
@@ -30,7 +28,6 @@ log = logging.getLogger("logdevice.duties")
 
 LOOK_SECONDS: Final = 2.0
 _END_SECONDS: Final = 5.0
-_ROOT: Final = Path(__file__).parents[2]
 
 
 def wanted_duties(config: ClusterConfig) -> list[Duty]:
@@ -120,13 +117,10 @@ class DutyKeeper:
 
 async def run_worker(node: AdminView, name: str) -> str:
     """Run the process to its end; why it failed, or empty."""
-    given = os.environ.get("PYTHONPATH")
-    # -P: a directory that happens to be the current one must not bring modules of its own
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "server.duties.worker", str(node.path), str(int(node.node_id)), name),
+        *own_program("server.duties.worker", node.path, int(node.node_id), name),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{given}" if given else str(_ROOT)},
     )
     assert process.stdin is not None
     assert process.stderr is not None

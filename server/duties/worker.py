@@ -1,4 +1,4 @@
-"""The process beside a node that does one of its duties: ``python -m server.duties.worker CLUSTER_FILE NODE DUTY``.
+"""The process beside a node that does one of its duties: arguments are the cluster file, the node, and the duty.
 
 It ends with status 0 when nothing is left to do, and when its standard input ends, as it does with its node. What it says on standard error is logged by the node.
 """
@@ -104,16 +104,13 @@ async def run(path: Path, node: NodeId, duty: str) -> int:
     return 0
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Entry point; the exit status."""
+    file, node, duty = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal the whole group gets it: the node says when to end
     os.nice(_NICE)  # the node comes first
     try:
-        return asyncio.run(run(Path(arguments[0]), NodeId(int(arguments[1])), arguments[2]))
+        return asyncio.run(run(Path(file), NodeId(int(node)), duty))
     except LogDeviceError as error:
         print(error, file=sys.stderr)
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
