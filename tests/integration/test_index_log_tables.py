@@ -51,12 +51,12 @@ async def test_index_logs_are_found_in_the_log_tree(tmp_path: Path) -> None:
                     ("books", 0, 0, 1, 2),
                     ("songs", 1, 0, 0, 1),
                 ]
-                assert await ask("SELECT index_code, kind, records, batch, retired IS NULL FROM index_files") == [
-                    ("books", "optimized", 2, None, 1),
+                assert await ask("SELECT index_code, kind, records, first_row, retired IS NULL FROM index_files") == [
+                    ("books", "optimized", 2, 0, 1),
                     ("songs", "unsorted", 1, 1, 1),
                     ("books", "unsorted", 2, 0, 0),
                     ("books", "unsorted", 1, 0, 0),
-                    ("books", "sorted", 2, None, 0),
+                    ("books", "sorted", 2, 0, 0),
                 ]
                 assert await ask("SELECT index_log, token, files FROM index_jobs") == [("/team/more", begun.number, 0)]
                 columns = "generation, log_id, dealt_lsn, tail_lsn, end_lsn, is_dealt, waiting"
