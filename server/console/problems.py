@@ -115,7 +115,7 @@ def _silent(config: ClusterConfig, found: Mapping[str, Found], node: NodeId, why
 def _of_node(config: ClusterConfig, node: NodeId, info: Row) -> Iterable[Problem]:
     where = f"N{node}"
     if info["readiness"] != "OK":
-        do = "Wait a moment after a start. ISOLATED: it cannot reach most other nodes: look at the network."
+        do = "Wait a moment after a start. ISOLATED: it cannot reach most other nodes: look at the network. SHUTDOWN: it is being stopped."
         yield Problem("bad", where, f"takes no requests: {info['readiness']}", do, "cluster")
     if info["config_version"] != config.version:
         what = f"uses version {info['config_version']} of the configuration; the newest that is known here is {config.version}"

@@ -12,14 +12,14 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from client.admin_access import AdminAccess
 from client.identity import ClientIdentity
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.ctl.health import Found, ask_in_turn
+from ldquery.ctl.health import ask_in_turn
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
@@ -44,6 +44,8 @@ SHARE: Final = 0.004
 """Of a processor for looks at the cluster: the dearer they are, the less often they are made."""
 GLANCE: Final = 1.0
 """Seconds between two glances at what the own node knows of the others: a change is followed by a look at once."""
+UNSETTLED: Final = 10.0
+"""Seconds after a change for which looks are not rare, however dear: a node that said that it leaves answers for a moment more."""
 RATES: Final = 10.0
 """Seconds between two looks at rates: nodes take them every ten seconds."""
 STILL: Final = 15.0
@@ -53,6 +55,7 @@ _SECONDS: Final = 3.0
 
 
 _Given = Mapping[str, Any]
+_States = list[tuple[int, Any]]
 _OF_NODES: Final[dict[str, Callable[[ClusterConfig, NodeAsker, _Given], Awaitable[Any]]]] = {
     "logs": lambda config, asker, _: questions.list_logs(config, asker),
     "log": questions.describe_log,
@@ -78,7 +81,7 @@ class ConsoleWorker:
         self._node = node
         self._token = token
         """Shown to other nodes for administrators only, as is the certificate of the node."""
-        self._askers: dict[bool, tuple[ClusterConfig, NodeAsker]] = {}
+        self._askers: dict[bool, NodeAsker] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._sql = asyncio.Lock()
         self._states = KeptStates(self._opened)
@@ -101,7 +104,7 @@ class ConsoleWorker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for _, asker in self._askers.values():
+        for asker in self._askers.values():
             await asker.close()
         await self._states.close()
         if self._client is not None:
@@ -144,6 +147,11 @@ class ConsoleWorker:
             _say(number, (error.detail or str(error)) + self._what_helps(error.status), error.status)
         except (ValueError, OverflowError, RecursionError) as error:
             _say(number, str(error), Status.INVALID_PARAM)
+        except Exception as error:
+            _say(
+                number, f"the console failed: {type(error).__name__}: {error}", Status.INTERNAL
+            )  # else the page would wait for ever
+            raise
         finally:
             self._running.pop(number, None)
 
@@ -187,15 +195,13 @@ class ConsoleWorker:
         return questions.run_sql(self._path, statement, file)
 
     async def _asked(self, authorized: bool) -> tuple[ClusterConfig, NodeAsker]:
-        """Who asks nodes with what the viewer has shown; another one when the cluster file has changed."""
+        """Who asks nodes with what the viewer has shown. It stays the same, as others may be using it, and asks the nodes of the newest configuration."""
         config = await self._config()
-        kept = self._askers.get(authorized)
-        if kept is not None and kept[0] is config:
-            return kept
-        made = self._askers[authorized] = (config, NodeAsker(config, self._access(config, authorized)))
-        if kept is not None:
-            await kept[1].close()
-        return made
+        asker = self._askers.get(authorized)
+        if asker is None:
+            asker = self._askers[authorized] = NodeAsker(config, self._access(config, authorized))
+        asker.use_config(config)
+        return config, asker
 
     def _access(self, config: ClusterConfig, authorized: bool) -> AdminAccess:
         if not authorized:
@@ -211,6 +217,8 @@ class ConsoleWorker:
         told_at = 0.0
         rates: list[dict[str, Any]] = []
         rates_at = -RATES
+        seen_before: Any = None
+        unsettled_until = 0.0
         while True:
             began, cost = time.monotonic(), time.process_time()
             config, asker = await self._asked(authorized)
@@ -231,19 +239,26 @@ class ConsoleWorker:
             elif began - told_at >= STILL:
                 told_at = began
                 _say(number, None)
-            await self._until_due(began + max(INTERVAL, cost / SHARE), config, asker, found)
+            seen = _states_of(found["cluster_state"].get(self._node, ()))
+            if seen != seen_before:
+                seen_before, unsettled_until = seen, began + UNSETTLED
+            apart = INTERVAL if began < unsettled_until else max(INTERVAL, cost / SHARE)
+            await self._until_due(began + apart, config, asker, seen)
 
-    async def _until_due(self, due: float, config: ClusterConfig, asker: NodeAsker, found: Mapping[str, Found]) -> None:
+    async def _until_due(self, due: float, config: ClusterConfig, asker: NodeAsker, seen: _States) -> None:
         """Until the next look is due, or the own node sees another node differently."""
-        seen = [(row["observed_node_id"], row["state"]) for row in found["cluster_state"].get(self._node, ())]
         while (left := due - time.monotonic()) > 0:
             await asyncio.sleep(min(GLANCE, left))
             if left <= GLANCE:
                 return
             rows, _ = await asker.ask_each(TABLES["cluster_state"], [self._node], EVERYTHING, None, _SECONDS)
-            now = [(row["observed_node_id"], row["state"]) for row in as_dicts(TABLES["cluster_state"], rows)]
-            if now != seen or await self._config() is not config:
+            if _states_of(as_dicts(TABLES["cluster_state"], rows)) != seen or await self._config() is not config:
                 return
+
+
+def _states_of(rows: Iterable[Mapping[str, Any]]) -> _States:
+    """Of nodes, as one of them sees them."""
+    return [(row["observed_node_id"], row["state"]) for row in rows]
 
 
 def _say(number: int, content: Any, status: Status = Status.OK) -> None:
