@@ -44,7 +44,7 @@ SHARE: Final = 0.004
 """Of a processor for looks at the cluster: the dearer they are, the less often they are made."""
 GLANCE: Final = 1.0
 """Seconds between two glances at what the own node knows of the others: a change is followed by a look at once."""
-UNSETTLED: Final = 10.0
+OFTEN_AFTER: Final = 10.0
 """Seconds after a change for which looks are not rare, however dear: a node that said that it leaves answers for a moment more."""
 RATES: Final = 10.0
 """Seconds between two looks at rates: nodes take them every ten seconds."""
@@ -150,7 +150,7 @@ class ConsoleWorker:
         except Exception as error:
             _say(
                 number, f"the console failed: {type(error).__name__}: {error}", Status.INTERNAL
-            )  # else the page would wait for ever
+            )  # else the page waits for ever
             raise
         finally:
             self._running.pop(number, None)
@@ -218,7 +218,7 @@ class ConsoleWorker:
         rates: list[dict[str, Any]] = []
         rates_at = -RATES
         seen_before: Any = None
-        unsettled_until = 0.0
+        often_until = 0.0
         while True:
             began, cost = time.monotonic(), time.process_time()
             config, asker = await self._asked(authorized)
@@ -241,8 +241,8 @@ class ConsoleWorker:
                 _say(number, None)
             seen = _states_of(found["cluster_state"].get(self._node, ()))
             if seen != seen_before:
-                seen_before, unsettled_until = seen, began + UNSETTLED
-            apart = INTERVAL if began < unsettled_until else max(INTERVAL, cost / SHARE)
+                seen_before, often_until = seen, began + OFTEN_AFTER
+            apart = INTERVAL if began < often_until else max(INTERVAL, cost / SHARE)
             await self._until_due(began + apart, config, asker, seen)
 
     async def _until_due(self, due: float, config: ClusterConfig, asker: NodeAsker, seen: _States) -> None:
