@@ -180,19 +180,7 @@ def encode_record(record: LogRecord) -> bytes:
     Raises:
         LogDeviceError: TOOBIG.
     """
-    change = record.change
-    packed: bytes = msgpack.packb(
-        [
-            _FORMAT,
-            record.index,
-            record.docid,
-            change.deleted,
-            change.timestamp,
-            change.fields,
-            change.variables,
-            change.categories,
-        ]
-    )
+    packed: bytes = msgpack.packb([_FORMAT, *_values(record)])
     if len(packed) > RECORD_BYTES_MAX:
         text = f"the modification of {record.docid!r} has {len(packed)} bytes; {RECORD_BYTES_MAX} are allowed"
         raise LogDeviceError(Status.TOOBIG, text)
@@ -219,6 +207,20 @@ def decode_row(data: bytes) -> tuple[str, str, bool, int, bytes | None]:
     return index, docid, deleted, timestamp, _packed_contents(fields, variables, categories)
 
 
+def _values(record: LogRecord) -> tuple[str, str, bool, int, Texts | None, Variables, Texts]:
+    """In the order of its bytes, behind the format."""
+    change = record.change
+    return (
+        record.index,
+        record.docid,
+        change.deleted,
+        change.timestamp,
+        change.fields,
+        change.variables,
+        change.categories,
+    )
+
+
 def _values_of(data: bytes) -> tuple[str, str, bool, int, Texts | None, Variables, Texts]:
     """Of a record, in the order of its bytes, behind the format."""
     try:
@@ -230,19 +232,8 @@ def _values_of(data: bytes) -> tuple[str, str, bool, int, Texts | None, Variable
         if format_ != _FORMAT:
             raise ValueError(f"format {_FORMAT} expected")
         if not _is_plain(index, docid, deleted, timestamp, fields, variables, categories):
-            record = check_record(
-                LogRecord(index, docid, Modification(deleted, fields, variables, categories, timestamp))
-            )
-            change = record.change
-            return (
-                record.index,
-                record.docid,
-                change.deleted,
-                change.timestamp,
-                change.fields,
-                change.variables,
-                change.categories,
-            )
+            change = Modification(deleted, fields, variables, categories, timestamp)
+            return _values(check_record(LogRecord(index, docid, change)))
         return index, docid, deleted, timestamp, fields, variables, categories
     except (ValueError, TypeError, LogDeviceError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"this is no modification of a document: {str(error)[:200]}") from None

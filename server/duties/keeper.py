@@ -62,12 +62,13 @@ class DutyKeeper:
 
     def mine(self) -> list[str]:
         """The duties of this node, each with what is the matter with it."""
-        return [
-            f"{duty.name}{f' (failed: {watch.trouble.replace(chr(59), chr(44))})' if watch is not None and watch.trouble and not watch.is_working else ''}"
-            for duty in wanted_duties(self._node.config)
-            if self._is_mine(duty.log)
-            for watch in [self._watches.get(duty.name)]
-        ]
+        return [self._told(duty) for duty in wanted_duties(self._node.config) if self._is_mine(duty.log)]
+
+    def _told(self, duty: Duty) -> str:
+        watch = self._watches.get(duty.name)
+        if watch is None or watch.is_working or not watch.trouble:
+            return duty.name
+        return f"{duty.name} (failed: {watch.trouble.replace(';', ',')})"  # column `duties` is cut at semicolons
 
     def _is_mine(self, log: LogId) -> bool:
         node = self._node

@@ -1,4 +1,4 @@
-"""Maintenances that nobody waits for: some node sees to them, also when the one that does dies."""
+"""Maintenances that nobody waits for: some node sees to them, also when that node dies."""
 
 from __future__ import annotations
 
