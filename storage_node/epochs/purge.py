@@ -469,14 +469,15 @@ def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpoch
     if shard.failed:
         return
     state = shard.find(message.log)
-    known = None if state is None else state.recovered
+    last = min(message.last, message.first + EPOCHS_PER_MESSAGE_MAX - 1)
+    trimmed_before = 0 if state is None else min(epoch_of(state.trim_point), state.clean_epoch)
+    known = {} if state is None or state.recovered is None else dict(state.recovered.between(message.first, last))
     epochs: list[EpochEnd] = []
     size = 0
-    for number in range(message.first, min(message.last, message.first + EPOCHS_PER_MESSAGE_MAX - 1) + 1):
-        end = None if known is None else known.get(number)
+    for number in range(message.first, last + 1):
+        end = known.get(Epoch(number))
         if end is None:
-            trimmed = state is not None and number < min(epoch_of(state.trim_point), state.clean_epoch)
-            status = Status.EMPTY if trimmed else Status.NOTREADY
+            status = Status.EMPTY if number < trimmed_before else Status.NOTREADY
             epochs.append(
                 EpochEnd(Epoch(number), status, EPOCH_INVALID, ESN_INVALID, ESN_INVALID, LSN_INVALID, Timestamp(0), 0)
             )

@@ -6,8 +6,11 @@ own, and SEALED is sent after that is synced: so SEALED counts every copy of a s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from logdevice_py.core.entry import EntryHeader, parse_header
@@ -47,6 +50,9 @@ _NO_TIME: Final = Timestamp(0)
 _STATE_SIZE: Final = 47
 _ROW_SIZE: Final = 33
 """Bytes that a state of an epoch without what `_tail_size` counts, and a row without its states, take in a message at most."""
+_PAUSE_US: Final = 10_000
+"""What one turn lists, `EPOCHS_PER_SEALED` epochs or logs, takes some 4 ms; the rest is left to others."""
+_SEALS_QUEUED_MAX: Final = 64
 Generations = Sequence[tuple[int, int]]
 
 
@@ -57,6 +63,8 @@ class EpochFacts:
     epoch: Epoch
     status: Status
     """OK, or REBUILDING: entries may be missing here."""
+    is_elsewhere: bool
+    """It speaks of another generation of the shard: nothing of it is here."""
     lng: Esn = ESN_INVALID
     last_esn: Esn = ESN_INVALID
     last_timestamp: Timestamp = _NO_TIME
@@ -98,16 +106,21 @@ class _Answer:
 class SealHandler:
     """Takes the SEALs of one shard."""
 
-    __slots__ = ("_shard",)
+    __slots__ = ("_queue", "_shard")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._queue: deque[tuple[PeerId, Seal, Status, int]] = deque()
+        """SEALs that are durable, or failed with that status, and which of their logs is answered next."""
 
     @handles(Seal)
     def on_seal(self, peer: PeerId, message: Seal, now: Micros) -> None:
         """Seal each log unless a higher seal holds."""
         shard = self._shard
         status = shard.status()
+        if status is Status.OK and len(self._queue) >= _SEALS_QUEUED_MAX:
+            hit("seals_queued_too_many")
+            status = Status.AGAIN
         if status is not Status.OK:
             refused = [SealedLog(each.log, status, EPOCH_INVALID, NO_NODE, LSN_INVALID, []) for each in message.logs]
             self._send(peer, message, refused, Generation(0))
@@ -122,7 +135,7 @@ class SealHandler:
                 state.seal_epoch, state.seal_node = each.seal_epoch, message.node
             accepted.append(state)
         if not accepted:
-            self._on_sealed(peer, message, Status.OK)
+            self._on_sealed(peer, message, Status.OK, now)
             return
         shard.writes.close()
         group = shard.writes.group(True)
@@ -131,28 +144,51 @@ class SealHandler:
             group.batch.put_log_metadata(
                 state.log, LogMetadataKind.SEAL, encode_seal(state.seal_epoch, state.seal_node)
             )
-        group.done.append(lambda status, now: self._on_sealed(peer, message, status))
+        group.done.append(partial(self._on_sealed, peer, message))
 
-    def _on_sealed(self, peer: PeerId, message: Seal, status: Status) -> None:
-        """The seals are durable: gather what the epochs have."""
+    def _on_sealed(self, peer: PeerId, message: Seal, status: Status, now: Micros) -> None:
+        """The seals are durable: gather what the epochs have, as much in a turn as keeps nobody else waiting."""
+        idle = not self._queue
+        self._queue.append((peer, message, status, 0))
+        if idle:
+            self._go_on(now)
+
+    def _go_on(self, now: Micros) -> None:
+        """Answer some of the logs of those in the queue, one after the other."""
+        queue, room = self._queue, EPOCHS_PER_SEALED
+        while queue and room > 0:
+            peer, message, status, index = queue.popleft()
+            index, room = self._answer(peer, message, Status.FAILED if self._shard.failed else status, index, room)
+            if index < len(message.logs):
+                hit("seal_goes_on_later")
+                queue.append((peer, message, status, index))
+        if queue:
+            self._shard.timers.at(now + _PAUSE_US, self._go_on)
+
+    def _answer(self, peer: PeerId, message: Seal, status: Status, index: int, room: int) -> tuple[int, int]:
+        """Answer logs from that one on, as long as there is room. Returns which one is next, and the room that is left."""
         shard = self._shard
         answer = _Answer(peer, message, outstanding=1)
-        for each in message.logs:
-            state, generations = shard.log(each.log), each.generations
+        while index < len(message.logs) and room > 0:
+            each = message.logs[index]
+            index += 1
+            state = shard.log(each.log)
             outcome = status
             if status is Status.OK and each.seal_epoch < max(state.sealed, state.soft_epoch):
                 # Also one that was accepted: a soft seal may have come while it was written.
                 hit("seal_preempted")
                 shard.metrics.seals_preempted += 1
                 outcome = Status.PREEMPTED
-            facts = []
+            facts: list[EpochFacts] = []
             if outcome is Status.OK:
-                facts = listed_epochs(state, each.clean_epoch, each.seal_epoch, generations, shard)
+                facts = listed_epochs(state, each.clean_epoch, each.seal_epoch, each.generations, shard)
             answer.logs.append((state, each.seal_epoch, outcome, facts))
             for fact in facts:
-                if fact.status is Status.OK or not shard.is_other_generation(generation_at(generations, fact.epoch)):
+                if not fact.is_elsewhere:
                     self._gather(answer, state, fact)
+            room -= 1 + len(facts)
         self._arrived(answer)
+        return index, room
 
     def _gather(self, answer: _Answer, state: LogState, fact: EpochFacts) -> None:
         """Fill in the last entry and the tail record, from memory if they are there."""
@@ -265,16 +301,6 @@ def _rows(facts: list[EpochFacts]) -> list[EpochState]:
     return [fact.row() for fact in facts]
 
 
-def generation_at(generations: Generations, epoch: int) -> int:
-    """The generation that holds at an epoch of [(since, generation)], ascending; 0 (any) before the first."""
-    found = 0
-    for since, generation in generations:
-        if since > epoch:
-            break
-        found = generation
-    return found
-
-
 def released_in(state: LogState, epoch: int) -> Esn:
     """Up to where the epoch was released, and so fully replicated: entries that told of so high an LNG may be trimmed."""
     released = max(state.last_released, state.held_release)
@@ -289,15 +315,19 @@ def listed_epochs(
     The earliest ones if there are more than SEALED may list: who asks recovers those first, and asks again.
     """
     stored = state.epochs or {}
-    recovered = state.recovered
-    spoken_of = (*stored, *(recovered or ()), epoch_of(state.last_released))
+    recovered = () if state.recovered is None else state.recovered.between(clean_epoch + 1, seal_epoch)
+    ended = dict(islice(recovered, EPOCHS_PER_SEALED + 1))
+    spoken_of = (*stored, *ended, epoch_of(state.last_released))
     epochs = {epoch for epoch in spoken_of if clean_epoch < epoch <= seal_epoch}
-    doubtful: set[int] = set()
+    elsewhere: set[int] = set()
     for index, (since, generation) in enumerate(generations):
         if shard.is_other_generation(generation):
             end = generations[index + 1][0] if index + 1 < len(generations) else seal_epoch + 1
             first = max(since, clean_epoch + 1)
-            doubtful.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_SEALED + 1)))
+            elsewhere.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_SEALED + 1)))
+            if len(elsewhere) > EPOCHS_PER_SEALED:
+                break  # they ascend
+    doubtful = set(elsewhere)
     for low, high in state.dirty or ():
         first = max(epoch_of(low), clean_epoch + 1)
         doubtful.update(range(first, min(epoch_of(high), seal_epoch, first + EPOCHS_PER_SEALED) + 1))
@@ -305,10 +335,10 @@ def listed_epochs(
     listed = sorted(epochs | doubtful)
     if len(listed) > EPOCHS_PER_SEALED:
         hit("seal_of_too_many_epochs")
-    for epoch in listed[:EPOCHS_PER_SEALED]:
-        lng = max(stored.get(Epoch(epoch), ESN_INVALID), released_in(state, epoch))
-        ended = None if recovered is None else recovered.get(epoch)
-        if ended is not None:
-            lng = max(lng, ended.lng)
-        facts.append(EpochFacts(Epoch(epoch), Status.REBUILDING if epoch in doubtful else Status.OK, lng))
+    for epoch in map(Epoch, listed[:EPOCHS_PER_SEALED]):
+        lng = max(stored.get(epoch, ESN_INVALID), released_in(state, epoch))
+        if epoch in ended:
+            lng = max(lng, ended[epoch].lng)
+        status = Status.REBUILDING if epoch in doubtful else Status.OK
+        facts.append(EpochFacts(epoch, status, epoch in elsewhere, lng))
     return facts

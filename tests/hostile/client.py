@@ -23,6 +23,8 @@ from tests.hostile.wire import LAYOUTS, Cluster, Connection, encode, shard
 _BATCH = 500
 """Valid frames on a connection before the damaged one that ends it."""
 _CONNECTIONS = 10
+_PIECE = 20
+"""Frames that are sent at once when a rate is asked for."""
 _ECHO = 987_654
 """A log that does not exist: a question about it is answered at once."""
 _FIRST = 2**63 + 1
@@ -72,8 +74,27 @@ async def run_attacks(stage: Stage, count: int, names: list[str]) -> None:
         _say(attack=name, outcomes=outcomes, seconds=round(time.monotonic() - began, 1))
 
 
+class _Pace:
+    """Lets so many frames go in a second, of all connections together."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._next = time.monotonic()
+
+    async def say(self, peer: Connection, *frames: bytes) -> None:
+        """Send them when it is time, a few at once: what comes in bursts is no rate."""
+        piece = _PIECE if self._rate else len(frames)
+        for at in range(0, len(frames), piece):
+            if self._rate:
+                now = time.monotonic()
+                self._next = max(self._next, now) + piece / self._rate
+                await asyncio.sleep(self._next - now)
+            if not await peer.say(*frames[at : at + piece], seconds=60):
+                return
+
+
 async def _batch(
-    cluster: Cluster, node: int, mutator: FrameMutator, count: int, totals: Frames, *, as_node: bool
+    cluster: Cluster, node: int, mutator: FrameMutator, count: int, totals: Frames, pace: _Pace, *, as_node: bool
 ) -> None:
     """Valid frames, a question, and a damaged frame, over one connection."""
     frames = [mutator.valid() for _ in range(count - 1)]
@@ -88,13 +109,13 @@ async def _batch(
             totals.sent += count
             if as_node:
                 # answers go to the real node: that the last frame, which is damaged, ends the connection shows that it was read, and all before it
-                await peer.say(*frames, mutator.damaged(certainly=True), seconds=60)
+                await pace.say(peer, *frames, mutator.damaged(certainly=True))
                 if await peer.hear_the_end(30):
                     totals.inferred += count
                 else:
                     totals.unknown += count
                 return
-            sending = asyncio.ensure_future(peer.say(*frames, echo, seconds=60))
+            sending = asyncio.ensure_future(pace.say(peer, *frames, echo))
             answered = await _echoed(peer, _FIRST, 60)
             await sending
             if not answered:
@@ -139,6 +160,7 @@ async def run_frames(stage: Stage, count: int, seed: int, *, rate: float = 0) ->
     }
     given = 0
     began = said = time.monotonic()
+    pace = _Pace(rate)
 
     async def work(worker: int) -> None:
         nonlocal given, said
@@ -147,10 +169,8 @@ async def run_frames(stage: Stage, count: int, seed: int, *, rate: float = 0) ->
             given += size
             node = (worker + given // _BATCH) % len(cluster.nodes)
             as_node = rng.random() < 0.2
-            await _batch(cluster, node, mutators[node, as_node], size, totals, as_node=as_node)
+            await _batch(cluster, node, mutators[node, as_node], size, totals, pace, as_node=as_node)
             now = time.monotonic()
-            if rate:
-                await asyncio.sleep(max(0.0, began + given / rate - now))
             if now - said > 10:
                 said = now
                 _say(frames=vars(totals), seconds=round(now - began, 1))

@@ -224,8 +224,13 @@ class Outcome:
 async def _process(niceness: int, *command: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process with a small claim on processors; it is gone afterwards."""
     process = await asyncio.create_subprocess_exec(
-        "nice", "-n", str(niceness), sys.executable, *command, stdout=asyncio.subprocess.PIPE, limit=1 << 20
+        *("nice", "-n", str(niceness), sys.executable, *command),
+        stdout=asyncio.subprocess.PIPE,
+        limit=1 << 20,
+        start_new_session=True,
     )
+    with contextlib.suppress(OSError):  # where Linux gives each session a share, niceness counts within one only
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(niceness))
     try:
         yield process
     finally:

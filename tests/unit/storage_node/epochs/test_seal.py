@@ -8,8 +8,8 @@ import pytest
 
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.extensions import Condition, TailState, encode_extensions
-from logdevice_py.core.ids import metadata_log_of
-from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX
+from logdevice_py.core.ids import Generation, metadata_log_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import (
@@ -22,7 +22,6 @@ from logdevice_py.protocol.messages import (
     SealLog,
     Trim,
 )
-from storage_node.epochs.seal import generation_at
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
@@ -226,10 +225,6 @@ class TestAuthority:
         driver.turn(seal(6, clean=clean, generations=generations))
         assert [epoch[:2] for epoch in sealed(driver)[4]] == [(epoch, Status.REBUILDING) for epoch in doubtful]
 
-    @pytest.mark.parametrize(("epoch", "generation"), [(1, 0), (2, 5), (3, 5), (4, 6), (9, 6)])
-    def test_which_generation_holds(self, epoch: int, generation: int) -> None:
-        assert generation_at([(2, 5), (4, 6)], epoch) == generation
-
     def test_epochs_that_lost_unsynced_entries_are_doubtful_but_tell_what_they_have(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
@@ -331,6 +326,59 @@ def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
     for answer in answers:
         encode_frame(answer)
         assert len(answer.logs[0].epochs) == 1200
+
+
+class TestMuchAtOnce:
+    """Epochs of another generation are listed, each of them, though nothing is stored: a few bytes ask for a thousand rows."""
+
+    @staticmethod
+    def much(logs: int, number: int = 1) -> tuple[Any, Any]:
+        peer, message = seal(2**30)
+        message.request_id = number
+        message.logs = [SealLog(SYNC_LOG, 2**30, 0, [(1, 2)])] * logs
+        return peer, message
+
+    def test_is_answered_over_several_turns_and_in_turns(self) -> None:
+        driver = ShardDriver()
+        driver.turn(self.much(3, 1), self.much(2, 2))
+        told = [(each.request_id, len(each.logs), len(each.logs[0].epochs)) for each in driver.take(Sealed)]
+        assert told == [(1, 1, EPOCHS_PER_SEALED)]
+        peer, little = seal(5, log=ASYNC_LOG)
+        little.request_id = 3
+        driver.turn((peer, little))
+        assert driver.take(Sealed) == []
+        driver.advance(1_000_000)
+        assert [each.request_id for each in driver.take(Sealed)] == [1, 2, 3, 1, 2]
+
+    def test_is_refused_when_too_much_is_queued(self) -> None:
+        driver = ShardDriver()
+        for number in range(70):
+            driver.turn(self.much(2, number))
+        refused = [each for each in driver.take(Sealed) if each.logs[0].status is Status.AGAIN]
+        assert [each.request_id for each in refused] == [64, 65, 66, 67, 68, 69]
+        driver.advance(3_000_000)
+        answered = driver.take(Sealed)
+        assert {each.logs[0].status for each in answered} == {Status.OK}
+        driver.turn(self.much(1, 99))
+        assert driver.take_one(Sealed).logs[0].status is Status.OK
+
+    def test_a_disk_that_fails_meanwhile_is_told(self) -> None:
+        driver = ShardDriver()
+        driver.turn(self.much(2))
+        assert driver.take_one(Sealed).logs[0].status is Status.OK
+        driver.machines.fail(driver.now)
+        driver.advance(1_000_000)
+        assert driver.take_one(Sealed).logs[0].status is Status.FAILED
+
+    def test_generations_without_number_list_no_more(self) -> None:
+        driver = ShardDriver()
+        peer, message = seal(2**30)
+        message.logs = [
+            SealLog(SYNC_LOG, 2**30, 0, [(Epoch(10_000 * i), Generation(2 + i % 2)) for i in range(1, 257)])
+        ]
+        driver.turn((peer, message))
+        epochs = sealed(driver)[4]
+        assert [each[0] for each in epochs] == list(range(10_000, 10_000 + EPOCHS_PER_SEALED))
 
 
 def test_of_too_many_epochs_the_earliest_are_told_and_count() -> None:

@@ -14,6 +14,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Records, Started, StartFlags, Stop, Trim
 from storage_node.log_store.wanted import pack_order, pack_shards, ships, single_copy, unpack_shards
+from storage_node.reading.read_stream import ENTRY_COST
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ME,
@@ -185,11 +186,22 @@ class TestFlowControl:
 
     def test_a_turn_ends_and_the_line_is_served_on_in_the_next(self) -> None:
         size = len(image(lsn(1, 1)))
-        driver = filled(6, StorageSettings(read_bytes_max=size, read_bytes_per_turn_max=2 * size))
+        turn = 2 * (size + ENTRY_COST)
+        driver = filled(4, StorageSettings(read_bytes_max=size, read_bytes_per_turn_max=turn))
         driver.turn(start())
         assert told(driver) == [lsn(1, 1), lsn(1, 2)]
         driver.advance(0)
-        assert told(driver) == [lsn(1, esn) for esn in range(3, 7)]
+        assert told(driver) == [lsn(1, 3), lsn(1, 4)]
+
+    def test_entries_that_others_ship_count_as_well(self) -> None:
+        """They are small and many, and each is looked at."""
+        size = len(image(lsn(1, 1)))
+        turn = 10 * (size + ENTRY_COST)
+        driver = filled(30, StorageSettings(read_bytes_max=10 * size, read_bytes_per_turn_max=turn))
+        driver.turn(start(single_copy=True, order=[(A, 4), (B, 0), (C, 5)]))
+        assert told(driver) == [("NO_RECORDS", Lsn(1), lsn(1, 10))]
+        driver.advance(0)
+        assert told(driver)[-1][2] == lsn(1, 30)
 
     def test_reads_are_bounded_and_one_per_stream(self) -> None:
         driver = filled(4, StorageSettings(recent_entries_bytes_max=0, catchup_reads_in_flight_max=2))
