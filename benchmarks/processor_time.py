@@ -1,16 +1,18 @@
 """Processor time a record, of this checkout beside another one, in alternated pairs.
 
-``python -m benchmarks.processor_time --other DIR`` starts a cluster of three real nodes (three copies of everything) from each checkout in turn,
-does the same work on it, and prints for each kind of work what all nodes and the client together spent on a record: the median of
-each checkout, and the median and spread of the ratios pair by pair. ``git worktree add DIR COMMIT`` makes the other checkout.
+``python -m benchmarks.processor_time --other DIR`` starts a cluster of three real nodes (three copies of everything) from each checkout, has each of the two
+do the same work in turn, a second or two of each kind, and prints for each kind what all nodes and the client together spent on a record: the
+median of each checkout, and the median and spread of the ratios pair by pair. ``git worktree add DIR COMMIT`` makes the other checkout.
 
-Processor time moves less than latency from run to run, but it moves: the pair beside a figure is what counts, and a machine that does nothing else.
+The speed of a machine moves by a third within minutes, so what is compared is done within seconds of each other. Where three nodes and their logs end
+up moves figures as well, so there are several such clusters (`--clusters`), each pair with new ones. Reads are of what the round before them wrote, several times.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -28,65 +30,76 @@ import uvloop
 
 from logdevice_py import LSN, Client
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAYLOAD: Final = b"x" * 100
 _LOG: Final = 1
 _CHUNK: Final = 2000
 _CHUNKS_UNDER_WAY: Final = 24
 _APPENDS_UNDER_WAY: Final = 500
+_READINGS: Final = 5
 
 
-async def _lone(client: Client, count: int) -> int:
-    for _ in range(count):
-        await client.append(_LOG, _PAYLOAD)
-    return count
+class _Work:
+    """The kinds of work, of one client."""
 
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._written_from: LSN = LSN.OLDEST
 
-async def _concurrent(client: Client, count: int) -> int:
-    async def appends() -> None:
-        for _ in range(count // _APPENDS_UNDER_WAY):
-            await client.append(_LOG, _PAYLOAD)
+    async def lone(self, count: int) -> int:
+        for _ in range(count):
+            await self._client.append(_LOG, _PAYLOAD)
+        return count
 
-    await asyncio.gather(*(appends() for _ in range(_APPENDS_UNDER_WAY)))
-    return count // _APPENDS_UNDER_WAY * _APPENDS_UNDER_WAY
+    async def concurrent(self, count: int) -> int:
+        async def appends() -> None:
+            for _ in range(count // _APPENDS_UNDER_WAY):
+                await self._client.append(_LOG, _PAYLOAD)
 
+        await asyncio.gather(*(appends() for _ in range(_APPENDS_UNDER_WAY)))
+        return count // _APPENDS_UNDER_WAY * _APPENDS_UNDER_WAY
 
-async def _written(client: Client, count: int) -> int:
-    chunk = [_PAYLOAD] * _CHUNK
-    done = 0
-    async with client.buffered_writer() as writer:
-        under_way: deque[Awaitable[Any]] = deque()
-        for _ in range(count // _CHUNK):
-            await writer.ready()
-            under_way.append(writer.append_many(_LOG, chunk))
-            if len(under_way) >= _CHUNKS_UNDER_WAY:
+    async def written(self, count: int) -> int:
+        self._written_from = await self._client.tail_lsn(_LOG)
+        chunk = [_PAYLOAD] * _CHUNK
+        done = 0
+        async with self._client.buffered_writer() as writer:
+            under_way: deque[Awaitable[Any]] = deque()
+            for _ in range(count // _CHUNK):
+                await writer.ready()
+                under_way.append(writer.append_many(_LOG, chunk))
+                if len(under_way) >= _CHUNKS_UNDER_WAY:
+                    done += len(await under_way.popleft())
+            while under_way:
                 done += len(await under_way.popleft())
-        while under_way:
-            done += len(await under_way.popleft())
-    return done
+        return done
+
+    async def read(self, count: int) -> int:
+        """What the last BufferedWriter wrote, however much that is."""
+        del count
+        found = 0
+        tail = await self._client.tail_lsn(_LOG)
+        for _ in range(_READINGS):
+            async with self._client.reader(_LOG, start=self._written_from, until=tail) as reader:
+                while batch := await reader.read(max_records=20_000):
+                    found += len(batch)
+        return found
 
 
-async def _read(client: Client, count: int) -> int:
-    del count  # all that the others wrote
-    found = 0
-    async with client.reader(_LOG, start=LSN.OLDEST, until=await client.tail_lsn(_LOG)) as reader:
-        while batch := await reader.read(max_records=20_000):
-            found += len(batch)
-    return found
-
-
-_WORK: Final[dict[str, tuple[Callable[[Client, int], Awaitable[int]], int]]] = {
-    "lone append": (_lone, 2_000),
-    "concurrent append": (_concurrent, 100_000),
-    "BufferedWriter": (_written, 1_000_000),
-    "catch-up read": (_read, 0),
+_KINDS: Final[dict[str, tuple[Callable[[_Work, int], Awaitable[int]], int]]] = {
+    "lone append": (_Work.lone, 1_000),
+    "concurrent append": (_Work.concurrent, 50_000),
+    "BufferedWriter": (_Work.written, 400_000),
+    "catch-up read": (_Work.read, 0),
 }
 
 
 def _spent(pid: int) -> float:
-    """Processor seconds of a process, user and system."""
-    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(values[11]) + int(values[12])) / _TICKS
+    """Processor seconds of a process' threads."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # it has ended
+            total += int(thread.read_text().split()[0])
+    return total / 1e9
 
 
 def _descendants(pid: int) -> list[int]:
@@ -97,46 +110,73 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-async def _work(config: str, nodes: list[int], scale: float, kinds: list[str]) -> dict[str, dict[str, float]]:
-    """What each of the kinds of work cost: microseconds of processor time a record, of all, and records a second."""
-    result: dict[str, dict[str, float]] = {}
+async def _serve(config: str, nodes: list[int]) -> None:
+    """Do the kinds of work that are named on standard input; a line of JSON each: processor seconds a record, and records a second."""
     gc.collect()
     gc.freeze()
     processes = [os.getpid(), *nodes]
     async with Client(config) as client:
-        await _lone(client, 200)  # everything is activated and warm
-        for name, (work, count) in ((name, _WORK[name]) for name in kinds):
+        work = _Work(client)
+        await work.lone(200)  # everything is activated and warm
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            name, count = json.loads(line)
             before, began = sum(map(_spent, processes)), time.perf_counter()
-            records = await work(client, int(count * scale))
+            records = await _KINDS[name][0](work, count)
             took, spent = time.perf_counter() - began, sum(map(_spent, processes)) - before
-            result[name] = {"us": spent / records * 1e6, "per_second": records / took}
-    return result
+            print(json.dumps({"us": spent / records * 1e6, "per_second": records / took}), flush=True)
 
 
-def _measure(checkout: Path, durability: str, scale: float, kinds: list[str]) -> dict[str, dict[str, float]]:
-    """One cluster of a checkout, from start to end."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    program = "from logdevice_py.programs import dev_cluster; raise SystemExit(dev_cluster())"
-    with tempfile.TemporaryDirectory(prefix="logdevice-processor-time-") as directory:
+class _Cluster:
+    """Three nodes of a checkout, and a client of the same checkout that does what it is told."""
+
+    def __init__(self, checkout: Path, durability: str, stack: contextlib.ExitStack) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(checkout)}
+        program = "from logdevice_py.programs import dev_cluster; raise SystemExit(dev_cluster())"
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="logdevice-processor-time-"))
         shape = ["--nodes", "3", "--logs", "1", "--replicate", "node:3", "--racks", "1", "--durability", durability]
         command = [sys.executable, "-P", "-c", program, "up", "--dir", directory, *shape]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as cluster:
-            try:
-                assert cluster.stdout is not None
-                ready = cluster.stdout.readline().decode().split()
-                if not ready:
-                    raise SystemExit(f"processor_time: no cluster starts from {checkout}")
-                nodes = ",".join(map(str, _descendants(cluster.pid)))
-                worker = [sys.executable, "-P", __file__, "--worker", ready[-1], "--nodes", nodes]
-                done = subprocess.run(
-                    [*worker, "--scale", str(scale), "--kinds", *kinds],
-                    env=environment,
-                    check=True,
-                    stdout=subprocess.PIPE,
-                )
-            finally:
-                cluster.terminate()
-        found: dict[str, dict[str, float]] = json.loads(done.stdout)
+        cluster = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        stack.callback(cluster.wait)
+        stack.callback(cluster.terminate)
+        assert cluster.stdout is not None
+        ready = cluster.stdout.readline().decode().split()
+        if not ready:
+            raise SystemExit(f"processor_time: no cluster starts from {checkout}")
+        nodes = ",".join(map(str, _descendants(cluster.pid)))
+        worker = [sys.executable, "-P", __file__, "--worker", ready[-1], "--nodes", nodes]
+        self._worker = subprocess.Popen(
+            worker, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        stack.callback(self._worker.wait)
+        assert self._worker.stdin is not None
+        stack.callback(self._worker.stdin.close)
+
+    def do(self, kind: str, scale: float) -> dict[str, float]:
+        """One piece of work, and what it cost."""
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        print(json.dumps((kind, int(_KINDS[kind][1] * scale))), file=self._worker.stdin, flush=True)
+        line = self._worker.stdout.readline()
+        if not line:
+            raise SystemExit("processor_time: the client ended")
+        found: dict[str, float] = json.loads(line)
+        return found
+
+
+def _measure(
+    checkouts: tuple[Path, Path], durability: str, pairs: int, scale: float, kinds: list[str]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Pairs of one cluster of each checkout."""
+    with contextlib.ExitStack() as stack:
+        clusters = [_Cluster(checkout, durability, stack) for checkout in checkouts]
+        found = []
+        for pair in range(pairs + 1):
+            sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+            for kind in kinds:
+                for side in (0, 1) if pair % 2 == 0 else (1, 0):
+                    sides[side][kind] = clusters[side].do(kind, scale)
+            if pair:  # the first is for warming up
+                found.append(sides)
         return found
 
 
@@ -159,11 +199,16 @@ def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processor_time", description=__doc__)
     parser.add_argument("--other", type=Path, help="a checkout of the state to compare with")
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--clusters", type=int, default=2, help="how often both start new clusters")
+    parser.add_argument("--pairs", type=int, default=10, help="of each two clusters")
     parser.add_argument("--durability", choices=("sync", "async"), default="async")
     parser.add_argument("--scale", type=float, default=1.0, help="how much work, as a multiple")
     parser.add_argument(
-        "--kinds", nargs="+", choices=_WORK, default=list(_WORK), help="work to do; reads read what the others wrote"
+        "--kinds",
+        nargs="+",
+        choices=_KINDS,
+        default=list(_KINDS),
+        help="work to do; reads read what BufferedWriter wrote",
     )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--nodes", default="", help=argparse.SUPPRESS)
@@ -171,21 +216,18 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.worker:
         nodes = [int(pid) for pid in arguments.nodes.split(",")]
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            print(json.dumps(runner.run(_work(arguments.worker, nodes, arguments.scale, arguments.kinds))))
+            runner.run(_serve(arguments.worker, nodes))
         return 0
     if arguments.other is None:
         parser.error("--other DIR: a checkout of the state to compare with")
-    this, other = Path(__file__).resolve().parent.parent, arguments.other.resolve()
+    checkouts = Path(__file__).resolve().parent.parent, arguments.other.resolve()
     runs = []
-    for pair in range(arguments.pairs):
-        order = (this, other) if pair % 2 == 0 else (other, this)
-        found = {
-            checkout: _measure(checkout, arguments.durability, arguments.scale, arguments.kinds) for checkout in order
-        }
-        runs.append((found[this], found[other]))
-        print(f"pair {pair + 1} of {arguments.pairs}", file=sys.stderr, flush=True)
+    for number in range(arguments.clusters):
+        runs += _measure(checkouts, arguments.durability, arguments.pairs, arguments.scale, arguments.kinds)
+        print(f"clusters {number + 1} of {arguments.clusters}", file=sys.stderr, flush=True)
     print(
-        f"{arguments.pairs} alternated pairs, three copies, durability {arguments.durability}, load {os.getloadavg()[0]:.1f}"
+        f"{arguments.pairs} alternated pairs on each of {arguments.clusters} clusters, three copies, durability {arguments.durability}, "
+        f"load {os.getloadavg()[0]:.1f}"
     )
     _print(runs)
     return 0
