@@ -154,7 +154,7 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         """
         Args:
             session: of a client; its shell runs its timers.
-            on_change: called when the state has another version, and when it is caught up for the first time.
+            on_change: as `LogReplica` calls it.
             snapshot_every: commands; 0: others write the snapshots.
         """
         self.metrics = ReplicaMetrics()

@@ -20,7 +20,7 @@ from client.session_stream import SessionStream
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.marks import hit
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
 
 _RETRY_US: Final = SECOND
@@ -133,7 +133,8 @@ class LogReplica(Generic[S]):
     Args:
         session: reads and appends.
         state: before the first command.
-        on_change: called when a command, or a snapshot, changed the state, and when it is caught up for the first time.
+        on_change: called when a command, or a snapshot, changed the state, when it is caught up for the first time, and when it is told that the client
+            may not read the logs.
     """
 
     def __init__(
@@ -152,6 +153,8 @@ class LogReplica(Generic[S]):
         """When the end of the commands was asked for, up to which all are applied; -1: never."""
         self.loss: Gap | None = None
         """Lost commands behind which nothing is applied."""
+        self.refused: LogDeviceError | None = None
+        """With ACCESS: the client may not read the logs, as the last answer said. They are asked for again and again, as it may be permitted meanwhile."""
         self.session = session
         self._outcomes: list[tuple[Callable[[Any, Micros], None], Any]] = []
         self._rules = rules
@@ -223,6 +226,7 @@ class LogReplica(Generic[S]):
         self.session.sequencers.tail_lsn(self._rules.snapshots, _Outcome(self, self._on_snapshot_tail), now)
 
     def _on_snapshot_tail(self, tail: LSN | BaseException, now: Micros) -> None:
+        self._note_refusal(tail, now)
         if self.stage is not ReplicaStage.LOOKING:
             return
         if isinstance(tail, BaseException):
@@ -343,6 +347,7 @@ class LogReplica(Generic[S]):
         self.session.sequencers.tail_lsn(self._rules.commands, _Outcome(self, self._on_tail_of_commands), now)
 
     def _on_tail_of_commands(self, tail: LSN | BaseException, now: Micros) -> None:
+        self._note_refusal(tail, now)
         if self.stage is not ReplicaStage.WEIGHING:
             return
         if isinstance(tail, BaseException):
@@ -396,6 +401,7 @@ class LogReplica(Generic[S]):
         )
 
     def _on_tail(self, tail: LSN | BaseException, asked: Micros, now: Micros) -> None:
+        self._note_refusal(tail, now)
         stream = self._stream
         if isinstance(tail, BaseException) or self.stage is not ReplicaStage.TAILING or stream is None:
             return
@@ -414,6 +420,15 @@ class LogReplica(Generic[S]):
             self._look(now)
         else:
             self._behind_at = stream.next_lsn
+
+    def _note_refusal(self, tail: LSN | BaseException, now: Micros) -> None:
+        """An answer about the end of a log has come."""
+        was, self.refused = self.refused, None
+        if isinstance(tail, LogDeviceError) and tail.status is Status.ACCESS:
+            self.refused = tail
+            if was is None:
+                hit("replica_may_not_read")
+                self._on_change(now)
 
     def confirm(self, done: Confirmed, now: Micros, timeout_us: int) -> None:
         """Ask how far the commands go, and call `done` when all up to there are applied, or with the error when nobody told in time. What was acknowledged

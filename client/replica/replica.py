@@ -115,7 +115,7 @@ class Replica(PublicNames, Generic[T]):
         """Wait until `is_caught_up`.
 
         Raises:
-            LogDeviceError: TIMEDOUT, which says what is waited for; SHUTDOWN.
+            LogDeviceError: TIMEDOUT, which says what is waited for; ACCESS: the client may not read the logs; SHUTDOWN.
         """
         await self._until(lambda: self.is_caught_up, timeout)
 
@@ -123,7 +123,7 @@ class Replica(PublicNames, Generic[T]):
         """Wait until the state has everything that was applied anywhere before this call.
 
         Raises:
-            LogDeviceError: TIMEDOUT; SHUTDOWN.
+            LogDeviceError: TIMEDOUT; ACCESS; SHUTDOWN.
         """
         await self.caught_up(timeout=timeout)
         timeout_us = timeout_argument(timeout)
@@ -168,7 +168,10 @@ class Replica(PublicNames, Generic[T]):
     async def _until(self, holds: Callable[[], bool], timeout: float | None) -> None:
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self._client.now() + timeout_us
+        self._machine.refused = None  # it may be permitted meanwhile
         while not holds():
+            if self._machine.refused is not None:
+                raise self._machine.refused
             if self._closed:
                 raise LogDeviceError(Status.SHUTDOWN, "the replica was closed", retriable=False)
             if not await self._wait(deadline):

@@ -16,6 +16,7 @@ import pytest
 
 from client.client import Client
 from client.identity import ClientIdentity
+from client.replica.replica import Replica
 from client.settings import ClientSettings
 from ldquery.ctl import main as ctl
 from logdevice_py import LocalCluster, LogDeviceError, Record
@@ -32,6 +33,7 @@ from server.dev import layout
 from server.dev.identities import SECURITY, make_identities
 from server.dev.supervisor import write_cluster_file
 from tests.integration.test_dev_cluster import Up
+from tests.unit.client.replica.registers import REGISTERS
 
 
 def rewrite(directory: Path, *, permit: str | None = None, security: dict[str, Any] | None = None) -> None:
@@ -115,6 +117,10 @@ async def test_strangers_of_every_kind(tmp_path: Path) -> None:
             error = await refused(client.append(1, b"x"))
             assert "principal mallory may not append to log 1 (/logs/1)" in error.detail
             assert (await refused(client.append(LOG_TREE_DELTAS, b"forged command"))).status is Status.ACCESS
+            async with Replica(client, REGISTERS, 1, 2) as replica:
+                error = await refused(replica.caught_up(timeout=20))
+                assert (error.status, error.retriable) == (Status.ACCESS, False)
+                assert "principal mallory has no permission for log 1" in error.detail
         async with Client(cluster.config_file, identity=ClientIdentity(certificate=clicks.path)) as client:
             await client.append(1, b"clicked")
             rewrite(tmp_path, permit="admin:operator")

@@ -115,7 +115,10 @@ class MemorySequencers(SequencerQuestions):
 
     def tail_lsn(self, log: LogId, promise: Any, now: Micros, timeout_us: int | None = None) -> None:
         """At once."""
-        promise.set_result(LSN(self.logs[log].tail))
+        if self.logs.refused is not None:
+            promise.set_exception(self.logs.refused)
+        else:
+            promise.set_result(LSN(self.logs[log].tail))
 
 
 class MemorySession(ClientSession):
@@ -148,6 +151,10 @@ class MemoryLogs:
         self.replicas: list[CommandReplica[Registers]] = []
         self.held: list[tuple[LogId, bytes, Any]] | None = None
         """Appends that wait for the test; None: each is done at once."""
+        self.refused: LogDeviceError | None = None
+        """Why nobody may read."""
+        self.changes = 0
+        """How often replicas told of one."""
         monkeypatch.setattr(log_replica, "SessionStream", self._open)
 
     def __getitem__(self, log: LogId) -> MemoryLog:
@@ -170,13 +177,16 @@ class MemoryLogs:
         else:
             self.held.append((log, payload, promise))
 
+    def _on_change(self, now: Micros) -> None:
+        self.changes += 1
+
     def replica(self, config: ClusterConfig = CONFIG, snapshot_every: int = 0) -> CommandReplica[Registers]:
         """A further one, which begins to read."""
         session = MemorySession(config, TimerQueue(), random.Random(len(self.replicas)), links=Links())
         session.logs = self
         session.sequencers = sequencers = MemorySequencers(session.questions, session.routes, session.settings)
         sequencers.logs = self
-        made = CommandReplica(session, REGISTERS, COMMANDS, SNAPSHOTS, lambda now: None, snapshot_every=snapshot_every)
+        made = CommandReplica(session, REGISTERS, COMMANDS, SNAPSHOTS, self._on_change, snapshot_every=snapshot_every)
         self.replicas.append(made)
         made.start(self.now)
         self.run()

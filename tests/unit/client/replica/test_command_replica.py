@@ -44,6 +44,26 @@ def equal(*replicas: CommandReplica[Registers]) -> bool:
     return len({replica.state.encode() for replica in replicas}) == 1
 
 
+class TestPermission:
+    def test_who_may_not_read_is_told_once_and_goes_on_when_it_may(self, logs: MemoryLogs) -> None:
+        logs.set(logs.replica(), "a", "1")
+        told = logs.changes
+        logs.refused = LogDeviceError(Status.ACCESS, "principal mallory may not read log 1", retriable=False)
+        replica = logs.replica()
+        logs.run(5 * SECOND)
+        assert replica.refused is logs.refused
+        assert (replica.caught_up, logs.changes) == (False, told + 3), (
+            "the command that it reads, and once by each that it may not"
+        )
+        logs.refused = LogDeviceError(Status.TIMEDOUT, "nobody answers")
+        logs.run(2 * SECOND)
+        assert replica.refused is None, "that is not known any more"
+        logs.refused = None
+        logs.run(2 * SECOND)
+        assert replica.caught_up
+        assert replica.state.value.values == {"a": "1"}
+
+
 class TestProposals:
     def test_an_outcome_comes_with_the_state_that_shows_it(self, logs: MemoryLogs) -> None:
         one, other = logs.replica(), logs.replica()
