@@ -6,6 +6,7 @@ application that imports `logdevice_py` keeps its own modules, and is told when 
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -49,7 +50,7 @@ def run(module: str, extra: str = "") -> int:
     ]:  # a shell waits while somebody types: not for what the program itself imports
         module = "server.completion"
     try:
-        main: Any = import_module(module).main
+        main = _main_of(module)
         return int(main() or 0)
     except KeyboardInterrupt:  # while it was imported: the programs themselves stop in order
         return _INTERRUPTED
@@ -59,6 +60,15 @@ def run(module: str, extra: str = "") -> int:
             raise
         print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr)
         return 1
+
+
+def _main_of(module: str) -> Any:
+    """Import a program. What its modules define stays, so nobody looks for garbage meanwhile, which takes a tenth of the time."""
+    gc.disable()
+    try:
+        return import_module(module).main
+    finally:
+        gc.enable()
 
 
 def further_packages(error: ModuleNotFoundError, extra: str) -> str | None:

@@ -14,7 +14,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LOG_TREE_DELTAS, MAINTENANCE_DELTAS, LogId
 from logdevice_py.core.lsn import Lsn
 
 RETRY_SECONDS_MIN: Final = 5.0
@@ -29,6 +29,11 @@ class Duty:
     """What, for people and for the worker."""
     log: LogId
     """In which it stands what is wanted."""
+
+
+MAINTENANCES: Final = Duty("maintenances", MAINTENANCE_DELTAS)
+JANITORS: Final = Duty("janitors", LOG_TREE_DELTAS)
+"""A stream is made with a log of the tree, so its log tells of each new one."""
 
 
 class DutyStep(enum.Enum):

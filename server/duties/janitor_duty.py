@@ -7,17 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 from client.client import Client
-from logdevice_py.core.ids import LOG_TREE_DELTAS
 from logdevice_py.core.status import LogDeviceError, Status
-from server.duties.duty_watch import Duty
 from streams.attributes import StreamAttributes
 from streams.namespace import Namespace
 from streams.own_logs import namespaces_of
 from streams.state import StreamPhase
 from streams.upkeep.janitor import Janitor
 
-DUTY: Final = Duty("janitors", LOG_TREE_DELTAS)
-"""A stream is made with a log of the tree, so its log tells of each new one."""
 PAUSE: Final = 15.0
 """Seconds between two looks at which namespaces there are."""
 

@@ -19,9 +19,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.programs import own_program
 from server.configuration.keeper import ask_epoch_store
-from server.duties.duty_watch import Duty, DutyStep, DutyWatch
-from server.duties.janitor_duty import DUTY as JANITORS
-from server.duties.maintenance_duty import DUTY as MAINTENANCES
+from server.duties.duty_watch import JANITORS, MAINTENANCES, Duty, DutyStep, DutyWatch
 from server.node_view import AdminView
 
 log = logging.getLogger("logdevice.duties")

@@ -8,11 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
-from logdevice_py.core.ids import MAINTENANCE_DELTAS
 from logdevice_py.core.status import LogDeviceError
-from server.duties.duty_watch import Duty
 
-DUTY: Final = Duty("maintenances", MAINTENANCE_DELTAS)
 PAUSE: Final = 5.0
 """Seconds between two looks while something waits, at least."""
 QUIET_PAUSE: Final = 15.0

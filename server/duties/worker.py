@@ -24,9 +24,8 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.tls import TlsFiles
-from server.duties.janitor_duty import DUTY as JANITORS
+from server.duties.duty_watch import JANITORS, MAINTENANCES
 from server.duties.janitor_duty import see_to_namespaces
-from server.duties.maintenance_duty import DUTY as MAINTENANCES
 from server.duties.maintenance_duty import see_to_maintenances
 
 _SECONDS: Final = 10.0

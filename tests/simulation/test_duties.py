@@ -16,8 +16,8 @@ from logdevice_py.core.ids import MAINTENANCE_DELTAS, NodeId, shard_id
 from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.units import SECOND
 from logdevice_py.placement import sequencer_locator
-from server.duties.duty_watch import DutyStep, DutyWatch
-from server.duties.maintenance_duty import DUTY, see_to_maintenances
+from server.duties.duty_watch import MAINTENANCES, DutyStep, DutyWatch
+from server.duties.maintenance_duty import see_to_maintenances
 from server.simulation.machines import SimNodeState
 from tests.simulation.maintenances import SimSurvey
 from tests.slow import quick
@@ -45,16 +45,16 @@ class SimDuties:
 
     async def run(self, number: NodeId) -> None:
         """One node, for ever."""
-        machines, watch, life = self.cluster.machines, DutyWatch(DUTY), None
+        machines, watch, life = self.cluster.machines, DutyWatch(MAINTENANCES), None
         loop = asyncio.get_running_loop()
         while True:
             node = machines.nodes[number]
             alive = node.state is SimNodeState.RUNNING and node.root is not None
             if (root := node.root if alive else None) is not life:
                 await self._end(number)
-                watch, life = DutyWatch(DUTY), root
+                watch, life = DutyWatch(MAINTENANCES), root
             if root is not None and root.sequencer is not None:
-                located = sequencer_locator.locate_sequencer(DUTY.log, root.config, root.gossip.may_sequence)
+                located = sequencer_locator.locate_sequencer(MAINTENANCES.log, root.config, root.gossip.may_sequence)
                 held = root.sequencer.sequencers.get(MAINTENANCE_DELTAS)
                 end = LSN_INVALID if held is None else held.last_released
                 step = watch.look(is_mine=located == number, end=end, now=loop.time())
@@ -135,9 +135,9 @@ def test_when_the_duty_stays_with_one_node_a_death_is_noticed(
     locate = sequencer_locator.locate_sequencer
 
     def always_the_first(log: Any, config: Any, may_sequence: Any) -> Any:
-        if log == DUTY.log and not first:
+        if log == MAINTENANCES.log and not first:
             first.append(locate(log, config, may_sequence))
-        return first[0] if log == DUTY.log else locate(log, config, may_sequence)
+        return first[0] if log == MAINTENANCES.log else locate(log, config, may_sequence)
 
     async def that_one_is_gone(cluster: SimCluster) -> None:
         async def stay_down(number: Any) -> None:
