@@ -151,6 +151,7 @@ class ShardMachines:
         self.shard.drain_mark.is_obeyed = True
         self.shard.judge_writable()
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
+        self.rebuild_store.on_taken = self.donor.on_copies_taken
         self.repairs.is_re_replicated = context.is_re_replicated
         self.purges.is_unrecoverable = context.is_unrecoverable
 

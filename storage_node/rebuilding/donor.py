@@ -22,7 +22,7 @@ from storage_node.reading.release import PurgeStarter
 from storage_node.rebuilding.context import DonorContext, SequencerAnswered, TryLimit
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
 from storage_node.rebuilding.pace import DonorPace
-from storage_node.rebuilding.receiver import RebuildStoreHandler
+from storage_node.rebuilding.receiver import Copy, RebuildStoreHandler
 from storage_node.shard import Shard
 
 _NEVER_TAKEN_UP: Final = Epoch(-1)
@@ -133,6 +133,18 @@ class ShardDonor:
             self.result = None
             self._look_for_logs(now)
         return self.result
+
+    def on_copies_taken(self, log: LogId, copies: list[Copy], now: Micros) -> None:
+        """Copies of another donor are on disk. One that has not heard of the last events leaves shards in copysets that are lost or drained by now: such
+        an entry may be this shard's to give, and came after it looked through the log."""
+        open_shards = {entry.shard for entry in self._context.set.open_shards}
+        if self.round == LSN_INVALID or not any(open_shards.intersection(header.copyset) for header, _ in copies):
+            return
+        hit("donor_takes_copies_of_an_earlier_round")
+        self._seen.pop(log, None)
+        if not self.logs_left and self._tree_timer is None:
+            self.result = None
+            self._look_for_logs(now)
 
     def _own_drain(self) -> RebuildingShard | None:
         """The entry of this shard when it is being emptied."""

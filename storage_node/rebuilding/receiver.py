@@ -39,9 +39,11 @@ Copy = tuple[EntryHeader, bytes]
 class RebuildStoreHandler:
     """Takes the REBUILD_STOREs of one shard."""
 
-    __slots__ = ("_metrics", "_purges", "_shard")
+    __slots__ = ("_metrics", "_purges", "_shard", "on_taken")
 
     def __init__(self, shard: Shard, purges: PurgeStarter, metrics: RebuildingMetrics) -> None:
+        self.on_taken: Callable[[LogId, list[Copy], Micros], None] = lambda log, copies, now: None
+        """Called when copies, or copysets, of other donors are on disk."""
         self._shard = shard
         self._purges = purges
         self._metrics = metrics
@@ -52,6 +54,7 @@ class RebuildStoreHandler:
 
         def answer(status: Status, lacking: list[Lsn], now: Micros) -> None:
             if status is Status.OK:
+                self.on_taken(message.log, copies, now)
                 self._metrics.copies_taken += len(message.entries) - len(lacking)
                 self._metrics.bytes_taken += len(message.images)
             self._shard.out.send(
@@ -66,13 +69,14 @@ class RebuildStoreHandler:
                 ),
             )
 
+        copies: list[Copy] = []
         self._shard.append_delay.note_rebuilding(now)
         refusal = self._refusal(message)
         if refusal is not Status.OK:
             answer(refusal, [], now)
             return
         try:
-            copies = list(self._copies(message))
+            copies += self._copies(message)
         except CorruptEntryError:
             hit("rebuild_store_is_damaged")
             answer(Status.BADPAYLOAD, [], now)

@@ -33,6 +33,7 @@ from storage_node.reading import read_stream
 from storage_node.reading.read_quotas import ReadAllowance
 from storage_node.reading.read_stream import ServerReadStream
 from storage_node.reading.release import ReleaseHandler
+from storage_node.rebuilding.donor import ShardDonor
 from storage_node.repair.metadata_resync import MetadataResync
 from storage_node.retention.removed_logs import RemovedLogs
 from storage_node.retention.retention import Retention
@@ -325,6 +326,15 @@ def metadata_not_resynced(original: Change) -> Change:
 )
 def drained_shard_takes_records(original: Any) -> Any:
     return property(lambda self: False) if isinstance(original, property) else lambda self: None
+
+
+@deliberate(
+    "what donors of an earlier round store is taken to be looked after by somebody",
+    (ShardDonor, "on_copies_taken"),
+    mode=RunMode.REBUILDING,
+)
+def copies_of_earlier_round_overlooked(original: Change) -> Change:
+    return lambda self, log, copies, now: None
 
 
 @deliberate(

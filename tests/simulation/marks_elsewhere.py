@@ -412,6 +412,22 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes an operator who asks again when records have no place",
         f"{_EVENT_LOG}::test_what_was_left_undone_is_tried_once_more_when_somebody_asks",
     ),
+    "donor_takes_copies_of_an_earlier_round": (
+        _SELDOM,
+        f"{_GIVING}::test_a_copy_of_a_donor_that_has_not_heard_of_a_drain_is_given_too",
+    ),
+    "seal_goes_on_later": (
+        _HUGE,
+        f"{_SHARD}/epochs/test_seal.py::TestMuchAtOnce::test_is_answered_over_several_turns_and_in_turns",
+    ),
+    "seals_queued_too_many": (
+        _RULES,
+        f"{_SHARD}/epochs/test_seal.py::TestMuchAtOnce::test_is_refused_when_too_much_is_queued",
+    ),
+    "replica_may_not_read": (
+        "the swarm has no permissions",
+        f"{_REPLICAS}::TestPermission::test_who_may_not_read_is_told_once_and_goes_on_when_it_may",
+    ),
     "drained_shard_is_lost": (_SELDOM, f"{_EVENT_LOG}::test_a_shard_that_dies_while_it_is_drained_is_lost"),
     "drained_shard_takes_records": (
         "takes ten seconds in which too few live",

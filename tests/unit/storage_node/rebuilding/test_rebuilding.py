@@ -760,6 +760,26 @@ class TestGiving:
         assert LOST not in driver.copyset(lsn(3, 1))
         assert driver.donor.result is DonorFlags.NONE
 
+    def test_a_copy_of_a_donor_that_has_not_heard_of_a_drain_is_given_too(self) -> None:
+        """The drained shard may be that donor, and leave it to this one to give: nobody else would."""
+        driver = self.stored(SHARDS[:3])
+        driver.lose(LOST)
+        driver.lose(SHARDS[1], mode=RebuildMode.RELOCATE)
+        without_them = history((1, SHARDS), (2, (ME, *SHARDS[2:4])))
+        driver.tell_history(without_them)
+        for _ in ("stored", "amended"):
+            driver.answer(driver.take_one(RebuildStore))
+        assert (driver.donor.logs_left, driver.donor.result) == (0, None), "it waits for the shard that is drained"
+        known = driver.take(RebuildStored)
+        driver.turn(rebuild_store([image(lsn(1, 2), copyset=(ME, SHARDS[2], SHARDS[3]))]))
+        assert (known, driver.donor.logs_left) == ([], 0), "it is of this round"
+        driver.turn(rebuild_store([image(lsn(1, 3), copyset=(SHARDS[1], ME, SHARDS[2]))]))
+        assert driver.donor.logs_left == 1
+        driver.advance(_LOG_BEGUN_US)
+        driver.tell_history(without_them)
+        whole = driver.take_one(RebuildStore)
+        assert (whole.shard, [position for position, _ in whole.entries]) == (SHARDS[3], [lsn(1, 3)])
+
     def test_a_new_round_begins_from_the_start(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
         driver.lose(LOST)
