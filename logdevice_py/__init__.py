@@ -13,6 +13,7 @@ if _typing.TYPE_CHECKING:
     from client.guards import START as START
     from client.guards import GuardError as GuardError
     from client.guards import Position as Position
+    from client.identity import ClientIdentity as ClientIdentity
     from client.log_tree.client_log_tree import LogTreeEntry as LogTreeEntry
     from client.read.batch import RecordBatch as RecordBatch
     from client.read.items import CorruptRecord as CorruptRecord
@@ -24,6 +25,7 @@ if _typing.TYPE_CHECKING:
     from client.reader import Reader as Reader
     from client.receipt import Receipt as Receipt
     from client.receipt import Receipts as Receipts
+    from client.replica.commands import NOTHING as NOTHING
     from client.sync import SyncClient as SyncClient
     from ldquery.result import QueryResult as QueryResult
     from ldquery.session import LDQuery as LDQuery
@@ -43,9 +45,15 @@ if _typing.TYPE_CHECKING:
     from streams.stream import Stream as Stream
     from streams.stream_subscriptions import Subscription as Subscription
     from streams.sync import SyncNamespace as SyncNamespace
+    from streams.watching import OwnerChange as OwnerChange
+    from streams.watching import SegmentChange as SegmentChange
     from streams.writers import StreamOwned as StreamOwned
 
 _HOME = {
+    "SegmentChange": "streams.watching",
+    "OwnerChange": "streams.watching",
+    "NOTHING": "client.replica.commands",
+    "ClientIdentity": "client.identity",
     "BufferedWriter": "client.buffered_writer",
     "Client": "client.client",
     "CorruptRecord": "client.read.items",
@@ -96,9 +104,11 @@ _EXTRAS = {
 _ROOT = _Path(__file__).parent.parent
 __all__ = [
     "LSN",
+    "NOTHING",
     "START",
     "BufferedWriter",
     "Client",
+    "ClientIdentity",
     "CorruptRecord",
     "DataLoss",
     "EncryptionKeys",
@@ -112,6 +122,7 @@ __all__ = [
     "LogDeviceError",
     "LogTreeEntry",
     "Namespace",
+    "OwnerChange",
     "Position",
     "Proof",
     "QueryResult",
@@ -121,6 +132,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "Roll",
+    "SegmentChange",
     "SimCluster",
     "SimulationFailed",
     "Status",

@@ -19,6 +19,7 @@ from typing import Any
 
 from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
+from epoch_store.zookeeper_access import zookeeper_access
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
@@ -51,7 +52,7 @@ from server.node_settings import NodeSettings
 from server.node_view import AdminApi, AdminView
 from server.private_files import make_private_directory
 from server.registration import ShardRegistration
-from server.security import open_security, zookeeper_access
+from server.security import open_security
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
 from storage_node.log_store.interface import (
     Completion,

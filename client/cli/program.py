@@ -30,7 +30,7 @@ EXIT_UNHEALTHY: Final = 5
 EXIT_INTERRUPTED: Final = 130
 EXIT_STATUSES: Final = (
     "Exit status: 0 done; 1 failed; 2 wrong use, no such log, or not the file of this cluster; 3 data loss was reported; "
-    "4 the cluster, or a node of it, did not answer in time; 5 it answers, and something is wrong with it (status); 130 interrupted."
+    "4 the cluster, or a node of it, did not answer in time; 5 it answers, and something is wrong (status, doctor), would be (check-impact) or is not granted (maintenance); 130 interrupted."
 )
 _USAGE = frozenset(
     {

@@ -109,7 +109,7 @@ def start_text(file: str, node: NodeId, config: ClusterConfig) -> str:
     certificate = ""
     if parse_security(config.settings).tls != TLS_OFF:
         certificate = f" It needs a certificate first: ldctl config show --to {file}, ldctl identity make, and identity/N{node}.pem with ca.pem on its machine."
-    return f"N{node}: start it now: logdeviced --config cluster.toml --node {node} --data DIR; any copy of the cluster file will do.{certificate}"
+    return f"N{node}: start it now: logdeviced --config cluster.toml --node {node} --data DIR; any copy of the cluster file will do, or --epoch-store and --cluster.{certificate}"
 
 
 # config
@@ -316,7 +316,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "nodes add",
         "add a node to the stored configuration",
-        f"Add a node. Start its process with any cluster file that names the epoch store. {_STORED}",
+        f"Add a node. Start its process with any copy of the cluster file, or with --epoch-store and --cluster. {_STORED}",
         _values_options,
         _add,
     ),

@@ -34,11 +34,13 @@ def _export_options(options: argparse.ArgumentParser) -> None:
 async def _export(_: None, arguments: argparse.Namespace) -> int:
     from epoch_store.all_cells import read_cells
     from epoch_store.backup import EpochStoreCopy
+    from epoch_store.zookeeper_access import zookeeper_access_of_tool
     from logdevice_py.core.units import Timestamp
 
     config = _cluster(arguments)
+    access = zookeeper_access_of_tool(Path(arguments.config), config)
     taken = Timestamp(time.time_ns() // 1_000)
-    copy = EpochStoreCopy(config.name, config.uuid, taken, read_cells(config.epoch_store, config.name))
+    copy = EpochStoreCopy(config.name, config.uuid, taken, read_cells(config.epoch_store, config.name, access))
     write_text(arguments.file, copy.to_text())
     show(
         arguments,
@@ -95,6 +97,7 @@ async def _import(_: None, arguments: argparse.Namespace) -> int:
     from epoch_store.backup import BEYOND_MISSING, DiskReport, EpochStoreCopy, restore
     from epoch_store.cells import WriteId
     from epoch_store.interface import WriterIdentity
+    from epoch_store.zookeeper_access import zookeeper_access_of_tool
     from logdevice_py.core.units import Timestamp
 
     config = _cluster(arguments)
@@ -120,7 +123,8 @@ async def _import(_: None, arguments: argparse.Namespace) -> int:
     missing = frozenset(arguments.missing)
     restored = restore(copy, reports, writer, missing=missing, beyond=beyond)
     if not arguments.dry_run:
-        write_cells(config.epoch_store, config.name, restored.cells)
+        access = zookeeper_access_of_tool(Path(arguments.config), config)
+        write_cells(config.epoch_store, config.name, restored.cells, access)
     rows = [
         {"log_id": log, "copied": before or None, "next": after}
         for log, (before, after) in sorted(restored.moved.items())

@@ -391,7 +391,7 @@ VERBS: tuple[Verb, ...] = (
         "maintenance apply",
         "take nodes or shards away when it is safe",
         "Asks for a maintenance, waits until it is safe beside everything that others may take away, and says so (exit status 0): then they may be stopped. "
-        "With --drain they are emptied first. It says what it waits for. Interrupted, it goes on waiting; somebody has to look for it to be granted: maintenance wait, or manage. "
+        "With --drain they are emptied first. It says what it waits for. Interrupted, the request stays, and a node sees to it (maintenance list says which); maintenance wait tells when it is granted. "
         f"End it with maintenance cancel when they are back. {_LOG}",
         _apply_options,
         _apply,

@@ -201,7 +201,7 @@ ACTIONS: Final[dict[str, AdminAction]] = {
         ),
         AdminAction(
             "apply_maintenance",
-            "Ask for a maintenance. It waits until ldctl maintenance manage, or whoever else waits, finds it safe.",
+            "Ask for a maintenance. It waits until a node, or who waits with ldctl, finds it safe.",
             (
                 Parameter("who", "string", "Nodes like N3, or shards like N3:S0, with commas between them."),
                 Parameter("kind", "string", "may disappear, or drain."),

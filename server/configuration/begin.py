@@ -16,6 +16,7 @@ from typing import Any, Final
 from epoch_store.interface import ReadConfiguration, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from epoch_store.zookeeper import ZooKeeperAccess
+from epoch_store.zookeeper_access import zookeeper_access_by
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.security import SecuritySettings, parse_security
@@ -30,7 +31,6 @@ from logdevice_py.runtime.durable_file import write_durably
 from server.cluster_file import read_cluster_file
 from server.configuration.keeper import Ask, ConfigurationFile, InForce, ask_epoch_store, parse_stored
 from server.private_files import make_private_directory
-from server.security import zookeeper_access_by
 
 log = logging.getLogger("logdevice.node")
 

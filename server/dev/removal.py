@@ -14,6 +14,7 @@ from client.admin_access import AdminAccess
 from client.node_tables import NodeAsker, as_dicts
 from epoch_store.interface import ReadMetadata, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
+from epoch_store.zookeeper_access import zookeeper_access
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, format_shard
@@ -24,7 +25,6 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
 from server.lost_copies import LossyEpochs, ShardsPresent, lossy_epochs
 from server.node_settings import NodeSettings
-from server.security import zookeeper_access
 
 _LOGS_AT_A_TIME: Final = 256
 _WITHOUT: Final = "--without-drain takes it out all the same"

@@ -15,9 +15,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from epoch_store.all_cells import read_cells, write_cells
 from epoch_store.interface import ReadMetadata, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from epoch_store.zookeeper import ZooKeeperAccess
+from epoch_store.zookeeper_access import zookeeper_access, zookeeper_access_of_tool
 from logdevice_py import LocalCluster
 from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
@@ -30,7 +32,6 @@ from server.dev.dev_cluster import make_config
 from server.dev.identities import SECURITY, make_identities
 from server.dev.supervisor import write_cluster_file
 from server.dev.zookeeper_server import ZooKeeperServer, ZooKeeperTls, why_no_zookeeper
-from server.security import zookeeper_access
 
 LOG = LogId(1)
 
@@ -134,6 +135,25 @@ async def test_nobody_but_nodes_reads_or_changes_what_nodes_keep_there(directory
             await asyncio.to_thread(certified.close)
         forged = replace(access, credentials=("logdevice", "another password"))
         assert "NoAuth" in (await read(directory, forged)).detail
+
+        # copies are made as a node, and what is made of one is as closed as what nodes make
+        copied = await asyncio.to_thread(read_cells, config.epoch_store, config.name, access)
+        assert f"logs/{LOG}/sequencer" in copied
+        as_tool = zookeeper_access_of_tool(file, config)
+        await asyncio.to_thread(write_cells, config.epoch_store, "restored", copied, as_tool)
+        with pytest.raises(LogDeviceError, match="NoAuth"):
+            await asyncio.to_thread(read_cells, config.epoch_store, "restored", forged)
+        assert await asyncio.to_thread(read_cells, config.epoch_store, "restored", as_tool) == copied
+
+
+def test_a_program_reaches_zookeeper_as_a_node_of_its_machine(directory: Path) -> None:
+    file = layout.cluster_file(directory)
+    config = load_cluster(file.read_text())
+    own = directory / "identity" / "N0.pem"
+    assert zookeeper_access_of_tool(file, config).certificate == str(own)
+    own.rename(own.with_suffix(".elsewhere"))
+    with pytest.raises(LogDeviceError, match="run this on the machine of a node"):
+        zookeeper_access_of_tool(file, config)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from epoch_store.zookeeper_access import zookeeper_access, zookeeper_access_by
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.security import parse_security
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from server.configuration.begin import EpochStorePlace, parse_reach
 from server.logdeviced import main
-from server.security import zookeeper_access, zookeeper_access_by
 
 TEXT = """
 version = 3
