@@ -377,8 +377,8 @@ class GroupReader(PublicNames):
         try:
             position, log = await self._begin_at(opened)
             async with self._client.reader(log, max(position.lsn, LSN_OLDEST)) as reader:
-                while True:
-                    records = behind(await reader.read(self._max_records), position)
+                while batch := await reader.read(self._max_records):  # an empty one: the log was ended
+                    records = behind(batch, position)
                     if len(records) or any(gap.kind in _TOLD for gap in records.gaps):
                         reading.taken.clear()
                         reading.batch = GroupBatch(opened.stream, opened.token, records)

@@ -10,6 +10,8 @@ from datetime import timedelta
 import pytest
 
 from client.client import Client
+from client.read.batch import RecordBatch
+from client.reader import Reader
 from client.replica.commands import NOTHING
 from logdevice_py import LogDeviceError, Status, SyncClient
 from server.dev.local_cluster import LocalCluster
@@ -180,6 +182,46 @@ async def test_members_share_streams_by_name_while_one_is_deleted_and_one_trunca
             await refused(Status.NOTEMPTY, namespace.delete_subscription("billing"))
         await namespace.delete_subscription("billing")
         assert await namespace.subscriptions() == []
+
+
+async def test_a_stream_that_ended_stays_with_its_member_and_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, at_end = Reader.read, set[Reader]()
+
+    async def read_once_at_the_end(self: Reader, *arguments: int, **options: float) -> RecordBatch:
+        assert self not in at_end, "who reads on where nothing follows never waits"
+        if not (batch := await read(self, *arguments, **options)):
+            at_end.add(self)
+        return batch
+
+    async def at_the_end(readers: int) -> None:
+        while len(at_end) < readers:  # noqa: ASYNC110 - of readers that hand nothing out
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(Reader, "read", read_once_at_the_end)
+    async with opened() as (_, _, namespace):
+        streams = {name: await namespace.create(name) for name in ("ends", "goes_on")}
+        for name, stream in streams.items():
+            await write(stream, name.encode())
+        group = namespace.group("billing")
+        await group.add_streams(streams)
+        async with asyncio.timeout(60):
+            async with group.member("host1") as member:
+                for _ in streams:
+                    await member.commit(await anext(member))
+                await streams["ends"].mark_end()
+                await at_the_end(1)
+                await write(streams["goes_on"], b"more")
+                batch = await anext(member)
+                assert (batch.stream, batch.payloads) == ("goes_on", [b"more"])
+                await member.commit(batch)
+                assert {*member.streams} == {*streams}
+            async with group.member("host2") as heir:
+                await at_the_end(2)
+                await write(streams["goes_on"], b"still more")
+                assert (await anext(heir)).payloads == [b"still more"]
+                assert {*heir.streams} == {*streams}
 
 
 async def test_without_await() -> None:
