@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -140,12 +140,14 @@ def sweep(
     committed: Iterable[ColdCopy],
     live: Iterable[str] = (),
     *,
+    over: Container[str] | None = None,
     dry_run: bool = False,
 ) -> list[str]:
     """Delete what no committed copy and no live attempt needs: leftovers of copiers that died, and copies that are not committed any more. Blocking.
 
     No clock is needed when a copier commits its attempt's token before it begins, the commit of its copy asks for that token, and the token's end is
-    committed before this is called without it.
+    committed before this is called without it. Then whoever calls must be the only one who commits until this has returned, or give `over`: what is listed
+    here late may belong to a copy that somebody else committed meanwhile.
 
     Args:
         store: where the copies are.
@@ -153,6 +155,7 @@ def sweep(
         log: the log.
         committed: all copies of the log that count.
         live: tokens of attempts that may still be committed.
+        over: tokens of attempts of which only what is in `committed` counts, now and for ever: nothing of others is deleted. None: all that are not live.
         dry_run: delete nothing.
 
     Returns:
@@ -174,7 +177,7 @@ def sweep(
         except ColdCopyError:
             untouched.add(copy.token)  # which files it needs is not known
     found = [each.name.removeprefix(prefix + "/") for each in store.objects(prefix)]
-    leftovers = plan_sweep(found, kept, untouched)
+    leftovers = plan_sweep(found, kept, untouched, over)
     if not dry_run:
         for name in leftovers:
             store.delete(f"{prefix}/{name}")

@@ -323,8 +323,10 @@ class Janitor(PublicNames):
         self._swept.add(entry.number)
 
     async def _sweep(self, entry: StreamEntry, store: ColdStore) -> None:
-        committed = [each.copy for each in entry.upkeep.copies]
-        await asyncio.to_thread(sweep, store, self._client.config.uuid, entry.log, committed)
+        upkeep, uuid = entry.upkeep, self._client.config.uuid
+        committed = [each.copy for each in upkeep.copies]
+        # the thread goes on when this is cancelled, and may list the store when another holder has committed what is not known here
+        await asyncio.to_thread(sweep, store, uuid, entry.log, committed, over=upkeep.over)
         self._on_step("swept", entry.name)
 
     async def _tell(self, did: str) -> None:

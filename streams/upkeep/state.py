@@ -7,6 +7,7 @@ Rules that `docs/decisions/0019-upkeep.md` gives reasons for:
 3. With `cold` nothing but what is truncated is trimmed before a committed copy has it.
 4. A copy counts if its attempt is the last one that began, and is not over.
 5. Whatever is not copied yet and not trimmed is copied next: copies leave nothing out.
+6. Nothing is deleted but of attempts that were over when it was decided: who has lost the role, and does not know, may delete late.
 """
 
 from __future__ import annotations
@@ -120,6 +121,19 @@ def attempt_token(attempt: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptsUpTo:
+    """The tokens of the first attempts of a stream: thousands, which are not listed."""
+
+    last: int
+
+    def __contains__(self, token: object) -> bool:
+        if not isinstance(token, str) or not token[1:].isdecimal():
+            return False
+        attempt = int(token[1:])
+        return token == attempt_token(attempt) and 1 <= attempt <= self.last
+
+
+@dataclass(frozen=True, slots=True)
 class StreamUpkeep:
     """What is trimmed and copied of a stream. Never changes: commands make another one."""
 
@@ -142,6 +156,11 @@ class StreamUpkeep:
             if each.copy.first < begins <= each.copy.last + 1:
                 begins = each.copy.first
         return START if begins <= LSN.OLDEST else Position(begins, 0)
+
+    @property
+    def over(self) -> AttemptsUpTo:
+        """Attempts that committed what they copied, or never will."""
+        return AttemptsUpTo(self.attempts - (self.copying is not None))
 
     @property
     def next_first(self) -> LSN:

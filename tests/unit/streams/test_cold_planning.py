@@ -231,6 +231,7 @@ def test_a_sweep_takes_what_nothing_needs_manifests_first() -> None:
         f"t2/{a}.parquet.00ff.part",
     ]
     assert plan_sweep(names, {}, {"t1", "t2", "t3"}) == []
+    assert plan_sweep(names, {}, {"t3"}, over={"t1", "t3"}) == [f"t1/{b}.json", f"t1/{a}.parquet", f"t1/{c}.parquet"]
 
 
 def test_a_sweep_leaves_what_is_not_ours() -> None:

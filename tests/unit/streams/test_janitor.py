@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from client.guards import Position
 from client.look_up.segments import LogSegment, SegmentState
+from client.read.items import Gap, GapKind
 from client.replica.commands import NOTHING, CommandOutcome, CommandRefused, StateVersion, refusal
 from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
+from streams.cold.copies import ColdCopy, ColdManifest
+from streams.cold.errors import ColdCopyError
+from streams.cold.file_format import FileIdentity
+from streams.cold.restoring import sweep, verify_copies
+from streams.cold.store import ColdStore, forget_memory_store
 from streams.commands import CreateStream, NamespaceCommand, StreamCreated, TruncateStream, UntruncateStream, encode
 from streams.state import NamespaceState, StreamEntry
 from streams.upkeep.commands import AcquireUpkeep, ReleaseUpkeep, TrimCause
 from streams.upkeep.janitor import Janitor
+from streams.upkeep.state import StreamUpkeep
+from tests.unit.streams.cold_samples import CLUSTER, built
 
 LOG = LogId(TREE_LOG_ID_MIN)
 
@@ -33,6 +45,9 @@ class ThreeSegments:
     def __init__(self, state: NamespaceState) -> None:
         self._state = state
         self.trimmed = LSN(0)
+        self.completed = [1, 2]
+        """Segments besides the third, which is in progress."""
+        self.config = SimpleNamespace(uuid=UUID(CLUSTER).bytes)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -47,7 +62,7 @@ class ThreeSegments:
             ends = None if completed is None else Timestamp(completed)
             return LogSegment(epoch, state, lsn(epoch, 1), lsn(epoch, 9), *known, ends, None, None, 0, True, LSN(0))
 
-        completed = [made(epoch, SegmentState.COMPLETED, epoch * 10) for epoch in (1, 2)]
+        completed = [made(epoch, SegmentState.COMPLETED, epoch * 10) for epoch in self.completed]
         return [*completed, made(3, SegmentState.IN_PROGRESS, None)]
 
     async def trim(self, log: int, to: int) -> None:
@@ -172,3 +187,111 @@ async def test_who_gets_the_role_again_shows_life_once_at_a_time() -> None:
     await janitor.release()
     assert janitor.token == 0
     assert namespace.state.role.lease is None
+
+
+# Sweeps
+
+
+async def copy_of_a_hole(
+    client: object, store: ColdStore, log: LogId, first: LSN, last: LSN, *, token: str, **_: Any
+) -> ColdCopy:
+    """In place of `copy_range`: there is no cluster to read from."""
+    file = built([[Gap(GapKind.HOLE, first, last)]], FileIdentity(CLUSTER, log, "a"), first)
+    manifest = ColdManifest(CLUSTER, log, token, "a", (file.described,))
+    copy = manifest.copy()
+    store.put(f"{copy.folder}/{file.described.name}", file.data)
+    store.put(copy.manifest_name, manifest.encode())
+    return copy
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ColdStore]:
+    monkeypatch.setattr("streams.upkeep.janitor.copy_range", copy_of_a_hole)
+    yield ColdStore("memory://janitor")
+    forget_memory_store("janitor")
+
+
+def role_is_lost(namespace: NamespaceAtHand, janitor: Janitor, round_: asyncio.Task[int]) -> None:
+    """It shows no life, and another one may take over; it does not know."""
+    namespace.apply(ReleaseUpkeep(janitor.token))
+
+
+def round_is_cancelled(namespace: NamespaceAtHand, janitor: Janitor, round_: asyncio.Task[int]) -> None:
+    """As when its process ends in order, or the namespace is closed."""
+    round_.cancel()
+
+
+Trouble = Callable[[NamespaceAtHand, Janitor, "asyncio.Task[int]"], None]
+
+
+async def damage_of_a_late_sweep(store: ColdStore, trouble: Trouble, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is wrong with committed copies after one was committed while the thread of an earlier holder was about to sweep."""
+    namespace = NamespaceAtHand(cold="memory://janitor", ttl_us=10)
+    namespace.client.completed = [1]
+    await kept(namespace)
+    began, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def held_up(*arguments: Any, **options: Any) -> list[str]:
+        began.set()
+        goes_on.wait()
+        try:
+            return sweep(*arguments, **options)
+        finally:
+            ended.set()
+
+    one = Janitor(namespace, owner="one")  # type: ignore[arg-type]
+    await one.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr("streams.upkeep.janitor.sweep", held_up)
+        round_ = asyncio.create_task(one.round())
+        assert await asyncio.to_thread(began.wait, 30)
+    trouble(namespace, one, round_)
+    if round_.cancelling():
+        await asyncio.gather(round_, return_exceptions=True)
+        await one.release()
+    namespace.client.completed = [1, 2]
+    try:
+        await kept(namespace)
+        copies = [each.copy for each in namespace.state.streams[1].upkeep.copies]
+        assert [copy.token for copy in copies] == ["a1", "a2"]
+        assert namespace.client.trimmed == lsn(2, 9)
+    finally:
+        goes_on.set()
+        await asyncio.to_thread(ended.wait)
+        await asyncio.gather(round_, return_exceptions=True)
+        await one.release()
+    return await verify_copies(store, copies)
+
+
+@pytest.mark.parametrize("trouble", [role_is_lost, round_is_cancelled], ids=lambda each: each.__name__)
+async def test_a_late_sweep_leaves_what_another_holder_committed(
+    store: ColdStore, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await damage_of_a_late_sweep(store, trouble, monkeypatch) == []
+
+
+async def test_a_late_sweep_of_all_that_it_does_not_know_is_noticed(
+    store: ColdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamUpkeep, "over", None)
+    (wrong,) = await damage_of_a_late_sweep(store, role_is_lost, monkeypatch)
+    assert "a2" in wrong
+
+
+async def test_a_sweep_takes_what_an_attempt_left_that_is_over(
+    store: ColdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*arguments: Any, **options: Any) -> ColdCopy:
+        await copy_of_a_hole(*arguments, **options)
+        raise ColdCopyError(Status.BADPAYLOAD, "it reads back as another one")
+
+    namespace = NamespaceAtHand(cold="memory://janitor")
+    with monkeypatch.context() as patch:
+        patch.setattr("streams.upkeep.janitor.copy_range", fails)
+        janitor = await kept(namespace)
+    assert [*janitor.failures] == ["a"]
+    assert len(store.objects()) == 2
+    await kept(namespace)
+    copies = [each.copy for each in namespace.state.streams[1].upkeep.copies]
+    assert {each.name.rpartition("/")[0] for each in store.objects()} == {copy.folder for copy in copies}
+    assert [copy.token for copy in copies] == ["a2", "a3"]

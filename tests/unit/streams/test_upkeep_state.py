@@ -154,6 +154,19 @@ def check_copies_of_attempts_that_are_over() -> None:
     assert upkept.upkeep.copies == ()
 
 
+def test_which_attempts_are_over() -> None:
+    upkept = Upkept(cold=True)
+    upkept(BeginCopy(1, 1, LSN.OLDEST, lsn(1, 9)))
+    assert attempt_token(1) not in upkept.upkeep.over
+    upkept(BeginCopy(1, 1, LSN.OLDEST, lsn(1, 9)))
+    assert attempt_token(1) in upkept.upkeep.over
+    assert attempt_token(2) not in upkept.upkeep.over
+    upkept(EndCopy(1, 1, 2))
+    assert attempt_token(2) in upkept.upkeep.over
+    others = ["a0", "a3", "a02", "a\u0662", "b1", "2", "a", ""]
+    assert [each for each in others if each in upkept.upkeep.over] == []
+
+
 CHECKS = (
     check_a_second_janitor,
     check_nothing_is_trimmed_without_a_copy,
