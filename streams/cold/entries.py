@@ -9,9 +9,10 @@ from typing import Final
 import msgpack
 from google_crc32c import value as crc32c
 
-from client.read.decoding import entry_keys, entry_records
+from client.read.decoding import entry_keys, entry_records, no_keys
 from client.read.items import Gap
 from logdevice_py.core.entry import EntryHeader
+from logdevice_py.core.sealed_batch import OpenSealed
 
 _NO_RECORD: Final = frozenset({None})
 
@@ -61,9 +62,13 @@ class UnpackedEntry:
 UnpackedItem = UnpackedEntry | Gap
 
 
-def unpack_entry(header: EntryHeader, image: bytes) -> UnpackedEntry:
-    """A verified entry unpacked."""
-    records, keys = entry_records(header, image), entry_keys(header, image)
+def unpack_entry(header: EntryHeader, image: bytes, open_sealed: OpenSealed = no_keys) -> UnpackedEntry:
+    """A verified entry unpacked.
+
+    Raises:
+        LogDeviceError: NOKEY, or what else `open_sealed` raises: its records are encrypted.
+    """
+    records, keys = entry_records(header, image, open_sealed), entry_keys(header, image)
     if keys is not None and None in records:
         keys = [None if record is None else key for record, key in zip(records, keys, strict=True)]
     if keys is not None and set(keys) <= _NO_RECORD:

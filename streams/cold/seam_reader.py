@@ -9,10 +9,13 @@ from typing import Any, ClassVar, Final
 
 from client.arguments import count_argument
 from client.client import Client
+from client.encryption import EncryptionKeys, environment_keys
 from client.read.batch import RecordBatch
+from client.read.decoding import no_keys
 from client.read.item_reader import ItemReader
 from client.read.items import Gap, GapKind
 from client.read.proof import Proof
+from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.cold.cold_reader import read_stretch
@@ -65,9 +68,13 @@ class SeamReader(ItemReader):
         self._store = store
         self._find_copies = find_copies
         self._delivery = ColdDelivery(self.log, max(start, LSN.OLDEST))
-        self._pending: list[UnpackedItem] = []
-        """Came from the cluster behind the gap that is read from copies, last first."""
-        self._copied: AsyncGenerator[list[UnpackedItem]] | None = None
+        keys: EncryptionKeys | None = options.get("encryption")
+        keys = environment_keys() if keys is None else keys
+        self._open_sealed = no_keys if keys is None else keys.open
+        self._pending: list[tuple[EntryHeader, bytes] | Gap] = []
+        """Came from the cluster and is not delivered, last first."""
+        self._filling: tuple[Gap, AsyncGenerator[list[UnpackedItem]]] | None = None
+        """The gap that is read from copies, which is not pending, and what copies hold of it."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -80,12 +87,13 @@ class SeamReader(ItemReader):
     async def close(self) -> None:
         """Stop reading. Harmless when called again."""
         self._closed = True
-        if self._copied is not None:
-            await self._copied.aclose()
+        if self._filling is not None:
+            await self._filling[1].aclose()
         await self.live.close()
 
     async def read(self, max_records: int = 10_000, *, timeout: float | None = None) -> RecordBatch:
-        """Up to `max_records` records, and the gaps between them; waits for at least one, and returns nothing only at `until`.
+        """Up to `max_records` records, and the gaps between them; waits for at least one, and returns nothing only at `until`. Being cancelled, or failing,
+        loses nothing: the next call goes on at the same place.
 
         Args:
             max_records: how many at most.
@@ -93,43 +101,61 @@ class SeamReader(ItemReader):
 
         Raises:
             LogDeviceError: as `client.reader.Reader.read`.
-            ColdCopyError: a copy cannot be read: NOTFOUND, CONNFAILED (retriable: by another reader from `next_lsn` on), BADPAYLOAD,
-                VERSION_MISMATCH.
+            ColdCopyError: a copy cannot be read: NOTFOUND, CONNFAILED (retriable), BADPAYLOAD, VERSION_MISMATCH.
         """
         count_argument("max_records", max_records)
         if self._closed:
             raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
         while not self._delivery:
-            if self._copied is not None:
-                if (items := await anext(self._copied, None)) is None:
-                    self._copied = None
-                else:
-                    self._delivery.add(items)
+            if self._filling is not None:
+                await self._fill_on(*self._filling)
             elif self._pending:
                 await self._hand_on()
             else:
                 taken = await self.live.read_entries(_ENTRIES_AT_ONCE, timeout=timeout)
                 if not taken:
                     break
-                self._pending = [each if isinstance(each, Gap) else unpack_entry(*each) for each in reversed(taken)]
+                self._pending = taken[::-1]
         batch = self._delivery.take(max_records)
         group = self._client.config.group(self.log)
         batch.log_group = "" if group is None else group.path
         return batch
 
     async def _hand_on(self) -> None:
-        """Deliver what came from the cluster, up to a gap that copies may fill."""
+        """Deliver what came from the cluster, up to a gap that copies may fill, or an entry that cannot be opened: the first of them is stayed at."""
         pending, ready = self._pending, list[UnpackedItem]()
         while pending:
-            item = pending.pop()
-            if isinstance(item, Gap) and item.kind in _REPLACED:
-                if ready:
-                    pending.append(item)
-                else:
-                    self._copied = self._fill(item, await self._find_copies())
+            item = pending[-1]
+            if not isinstance(item, Gap):
+                try:
+                    ready.append(unpack_entry(*item, self._open_sealed))
+                except LogDeviceError:
+                    if not ready:
+                        raise
+                    break
+            elif item.kind not in _REPLACED:
+                ready.append(item)
+            else:
+                if not ready:
+                    self._filling = item, self._fill(item, await self._find_copies())
+                    pending.pop()
                 break
-            ready.append(item)
+            pending.pop()
         self._delivery.add(ready)
+
+    async def _fill_on(self, gap: Gap, copied: AsyncGenerator[list[UnpackedItem]]) -> None:
+        """Deliver more of what copies hold of a gap; what is left of it when that fails is pending again."""
+        try:
+            if (items := await anext(copied, None)) is None:
+                self._filling = None
+            else:
+                self._delivery.add(items)
+        except BaseException:
+            self._filling = None
+            if self._delivery.next_lsn <= gap.hi:
+                self._pending.append(replace(gap, lo=LSN(self._delivery.next_lsn)))
+            await copied.aclose()
+            raise
 
     async def _fill(self, gap: Gap, copies: Sequence[ColdCopy]) -> AsyncGenerator[list[UnpackedItem]]:
         """What copies hold of a gap, and the gap where they do not."""

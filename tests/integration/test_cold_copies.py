@@ -28,7 +28,7 @@ from client.encryption import EncryptionKeys
 from client.read.items import Gap, GapKind, Item, Record
 from client.read.proof import Comparison, Proof
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
 from server.dev.local_cluster import LocalCluster
 from streams.cold.cold_reader import ColdReader
 from streams.cold.copier import copy_range
@@ -101,6 +101,11 @@ async def fill(client: Client, log: int = 1) -> LSN:
 async def read_all(reader: Any) -> tuple[list[Item], Proof]:
     async with reader:
         return [item async for item in reader], reader.proof()
+
+
+async def read_payloads(reader: SeamReader, payloads: list[bytes | None]) -> None:
+    while batch := await reader.read():
+        payloads += batch.payloads
 
 
 async def test_what_was_trimmed_is_read_on_without_a_seam(url: str) -> None:
@@ -504,7 +509,7 @@ async def test_the_page_runs() -> None:
     await names["example"]()
 
 
-async def test_what_writers_encrypted_is_not_copied_in_clear(tmp_path: Path) -> None:
+async def test_what_writers_encrypted_is_not_copied_in_clear_and_is_read_with_keys(tmp_path: Path) -> None:
     store = ColdStore(f"file://{tmp_path}/cold")
     async with LocalCluster(nodes=1, logs=1) as cluster, cluster.client() as client:
         first = (await client.append(1, b"clear")).lsn
@@ -514,4 +519,21 @@ async def test_what_writers_encrypted_is_not_copied_in_clear(tmp_path: Path) -> 
             await copy_range(client, store, 1, first, last, token="one")
         assert refused.value.status is Status.NOTSUPPORTED
         assert f"{last} is encrypted by its writer" in refused.value.detail
-        await copy_range(client, store, 1, first, first, token="two")
+        copy = await copy_range(client, store, 1, first, first, token="two")
+
+        async def find() -> list[ColdCopy]:
+            return [copy]
+
+        await client.trim(1, first)
+        async with SeamReader(client, store, 1, find, until=last, encryption=keys) as reader:
+            assert [item.payload for item in (await read_all(reader))[0] if isinstance(item, Record)] == [
+                b"clear",
+                b"secret",
+            ]
+        async with SeamReader(client, store, 1, find, until=last) as reader:
+            payloads: list[bytes | None] = []
+            for _ in range(2):
+                with pytest.raises(LogDeviceError) as locked:
+                    await read_payloads(reader, payloads)
+                assert locked.value.status is Status.NOKEY
+            assert payloads == [b"clear"]
