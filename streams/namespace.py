@@ -414,8 +414,9 @@ class Namespace(PublicNames):
         except LogDeviceError as error:
             if error.retriable or error.maybe_applied:
                 raise LogDeviceError(error.status, error.detail, maybe_applied=True) from None
-            with _unless(Status.NOTFOUND):
-                await self.delete(name, timeout=timeout)  # the log tree does not take its log, and never will
+            # the log tree does not take its log, and never will; another stream may have its name by now
+            with _unless(Status.NOTFOUND, Status.VERSION_MISMATCH):
+                await self.delete(name, expect=outcome.version, timeout=timeout)
             raise
         return Stream(self, number)
 
@@ -519,10 +520,10 @@ def _check_new_name(name: Any) -> None:
 
 
 @contextlib.contextmanager
-def _unless(status: Status) -> Iterator[None]:
-    """An error of this status means that nothing is left to do."""
+def _unless(*statuses: Status) -> Iterator[None]:
+    """An error of one of these statuses means that nothing is left to do."""
     try:
         yield
     except LogDeviceError as error:
-        if error.status is not status:
+        if error.status not in statuses:
             raise

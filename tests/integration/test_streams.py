@@ -131,6 +131,31 @@ async def test_whoever_comes_later_finishes_what_somebody_began_who_died() -> No
                     await namespace.wait_for_change(None)
 
 
+async def test_a_creation_that_fails_leaves_what_somebody_else_made_under_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        make = client.make_log_group
+
+        async def make_when_another_has_the_name(path: str, *arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            await namespace.delete("orders")
+            await write(await namespace.create("orders"), b"x")
+            return await make(path, *arguments, **options)
+
+        monkeypatch.setattr(client, "make_log_group", make_when_another_has_the_name)
+        with pytest.raises(LogDeviceError) as raised:
+            await namespace.create("orders")
+        assert raised.value.status is Status.NOTFOUND
+        stream = await namespace.open("orders")
+        assert stream.number == 2
+        assert await payloads(stream.reader(until="tail")) == [b"x"]
+
+
 async def test_places_to_begin_reading() -> None:
     async with (
         LocalCluster(nodes=3, log_tree=True) as cluster,
