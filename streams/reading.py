@@ -65,6 +65,8 @@ class StreamReader(PublicNames):
     Records that are lost are told in `StreamBatch.losses`; who iterates gets a DATALOSS error where they were, and may iterate on behind them.
     """
 
+    INTERNAL_NAMES = frozenset({"next_of"})
+
     def __init__(
         self, stream: Stream, start: Any, *, until: Any, idle: Any, encryption: EncryptionKeys | None = None
     ) -> None:
@@ -321,17 +323,28 @@ class StreamReader(PublicNames):
 
     async def __anext__(self) -> StreamRecord:
         while True:
-            for item in self._items:
-                if isinstance(item, StreamRecord):
-                    return item
-                text = f"stream {self._stream.name}: {item.lo} to {item.hi}: {item.loss}"
-                raise LogDeviceError(Status.DATALOSS, text, retriable=True)
+            if (record := self.next_of(self._items)) is not None:
+                return record
             batch = await StreamReader.read(
                 self, _AT_ONCE
             )  # which hands nothing out yet, whatever a subclass says of `read`
             if not batch:
                 raise StopAsyncIteration
             self._items = batch.items()
+
+    def next_of(self, items: Iterator[StreamRecord | Gap]) -> StreamRecord | None:
+        """The next record of a batch that is iterated over; None: it has no more.
+
+        Raises:
+            LogDeviceError: DATALOSS: records were lost before it.
+        """
+        for item in items:
+            if isinstance(item, StreamRecord):
+                return item
+            name = self._stream.namespace.name_of(self._stream.number)
+            text = f"stream {name}: {item.lo} to {item.hi}: {item.loss}"
+            raise LogDeviceError(Status.DATALOSS, text, retriable=True)
+        return None
 
 
 def _start_argument(start: Any) -> Position | TxId | datetime:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from client.guards import Position
+from client.read.items import Gap
 from client.receipt import Receipt, Receipts
 from client.replica.commands import StateVersion
 from client.sync import SyncClient, submit_taken
@@ -274,11 +275,14 @@ class SyncExclusiveWriter(SyncStreamWriter):
 
 
 class SyncStreamReader(SyncBase):
-    """`StreamReader` without `await`: iterate over records, or call `read`."""
+    """`StreamReader` without `await`: iterate over records, or call `read`. Who iterates gets a DATALOSS error where records were lost, and may begin
+    another loop: it goes on behind them."""
 
     def __init__(self, client: SyncClient, reader: StreamReader) -> None:
         super().__init__(client)
         self._reader = reader
+        self._items: Iterator[StreamRecord | Gap] = iter(())
+        """Of the batch that is iterated over."""
 
     def __repr__(self) -> str:
         return repr(self._reader).replace("<", "<Sync", 1)
@@ -298,8 +302,12 @@ class SyncStreamReader(SyncBase):
         return self._run(lambda: self._reader.read(max_records, timeout=timeout))
 
     def __iter__(self) -> Iterator[StreamRecord]:
-        while batch := self.read():
-            yield from batch
+        while True:
+            while (record := self._reader.next_of(self._items)) is not None:
+                yield record
+            if not (batch := self.read()):
+                return
+            self._items = batch.items()
 
     def close(self) -> None:
         """Stop reading."""
