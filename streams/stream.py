@@ -253,15 +253,32 @@ class Stream(PublicNames):
         """The last record that can be read and is not truncated; None: there is none."""
         lowest, client = max(self.min_active, OLDEST).lsn, self.namespace.client
         for segment in reversed(await client.segments(self.log, start=lowest, timeout=timeout)):
-            end, span = segment.last_lsn, 1
+            end = segment.last_lsn
             if end is None:
                 end = await end_of_epoch(client, self.log, segment.epoch, timeout, encryption)
-            while end.esn and end >= lowest:
-                begin = LSN(max(compose_lsn(end.epoch, max(1, end.esn - span + 1)), lowest))
-                found = await self._last_in(begin, end, timeout, encryption)
+            found = await self._last_up_to(end, lowest, timeout, encryption)
+            if found is not None:
+                return found
+        await self.namespace.current(timeout=timeout)
+        for each in reversed(self.namespace.stream_entry(self.number).upkeep.copies):
+            if each.copy.records and each.copy.last >= lowest:
+                first = LSN(max(each.copy.first, lowest))
+                found = await self._last_up_to(each.copy.last, first, timeout, encryption)
                 if found is not None:
                     return found
-                end, span = LSN(begin - 1), span * _WIDEN
+        return None
+
+    async def _last_up_to(
+        self, end: LSN, lowest: LSN, timeout: float | None, encryption: EncryptionKeys | None
+    ) -> StreamRecord | None:
+        """The last record of an epoch up to `end` that is not below `lowest`."""
+        span = 1
+        while end.esn and end >= lowest:
+            begin = LSN(max(compose_lsn(end.epoch, max(1, end.esn - span + 1)), lowest))
+            found = await self._last_in(begin, end, timeout, encryption)
+            if found is not None:
+                return found
+            end, span = LSN(begin - 1), span * _WIDEN
         return None
 
     async def _last_in(

@@ -227,8 +227,33 @@ async def test_segments_are_copied_then_trimmed_and_read_without_a_seam(tmp_path
         assert "brief" not in {log.stream for log in await asyncio.to_thread(lambda: read_catalogue(store).logs)}
 
 
-class Died(Exception):
-    """The janitor's process is killed."""
+async def test_a_stream_that_ended_may_be_in_copies_alone(tmp_path: Path) -> None:
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        cold = f"file://{tmp_path}/cold"
+        stream = await namespace.create("orders", txid="writer", roll=Roll(bytes="2KiB"), cold=cold, ttl="1ms")
+        written = await write_segments(stream, 1)
+        await stream.mark_end()
+        await kept_up(namespace, stream)
+        assert await in_log(client, stream) == 0
+        assert {each.state for each in await stream.segments()} == {StreamSegmentState.COLD}
+        assert await read_all(stream) == written
+        last = await stream.last()
+        assert last is not None
+        assert (last.payload, last.txid) == (written[-1], len(written))
+        async with stream.reader(TxId(len(written))) as reader:
+            assert [record.payload async for record in reader] == written[-1:]
+        await stream.truncate(last.position)
+        assert await stream.last() == last
+        await stream.truncate(last.position.following)
+        assert await stream.last() is None
+
+
+class Died(BaseException):
+    """The janitor's process is killed: nothing catches it."""
 
 
 STEPS = (
