@@ -37,9 +37,9 @@ def finished_segments(segments: Sequence[LogSegment], ended: LSN | None) -> list
     for segment in reversed(segments):
         completed, last = segment.completed, _end_of(segment)
         if segment.state is SegmentState.IN_PROGRESS:
-            if ended is None:
-                continue
-            completed, last = segment.last_timestamp, max(last, ended)
+            if ended is None or last < ended:
+                continue  # the stream goes on, or ended after its segments were asked for: they do not tell what was added meanwhile
+            completed = segment.last_timestamp
         later = later if completed is None else completed
         found.append(FinishedSegment(segment.first_lsn, last, later, segment))
     found.reverse()

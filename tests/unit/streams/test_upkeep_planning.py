@@ -115,6 +115,9 @@ def test_what_is_over_and_when() -> None:
     ]
     (last,) = finished_segments([segment(4, last=4)], lsn(4, 4))
     assert (last.last, last.completed) == (lsn(4, 4), 45)
+    # what the segment holds was told before the end was made
+    assert finished_segments([segment(4, last=4)], lsn(4, 6)) == []
+    assert finished_segments([segment(4, last=4)], lsn(5, 1)) == []
 
 
 def test_what_is_copied_next_and_what_is_deleted() -> None:
