@@ -119,7 +119,8 @@ class Namespace(PublicNames):
         self.stream_subscriptions = StreamSubscriptions(self, self._log_attributes)
         self._opened: Replica[NamespaceState] | None = None
         self._waiting: dict[asyncio.Future[None], None] = {}
-        self._watchers: list[dict[int, None]] = []
+        self._watchers: dict[int, dict[int, None]] = {}
+        """Numbers of streams that each of those who watch has to look at again, by its id: two of them may be equal."""
         self._follower: asyncio.Task[None] | None = None
         self._finisher: asyncio.Task[None] | None = None
         self._closed = False
@@ -169,7 +170,7 @@ class Namespace(PublicNames):
             raise
         self._opened = replica
         create_task = self.client.loop.create_task
-        self._follower = create_task(self._follow(replica), name=f"changes of {self.path}")
+        self._follower = create_task(self._follow(replica, replica.state), name=f"changes of {self.path}")
         self._finisher = create_task(self._finish_deletions(), name=f"deletions of {self.path}")
         if self._has_janitor:
             self._janitor = create_task(Janitor(self).run(), name=f"janitor of {self.path}")
@@ -181,6 +182,7 @@ class Namespace(PublicNames):
             await asyncio.gather(self._janitor, return_exceptions=True)
             self._janitor = None
         self._closed = True
+        self._wake()
         tasks = [task for task in (self._follower, self._finisher) if task is not None]
         for task in tasks:
             task.cancel()
@@ -188,7 +190,6 @@ class Namespace(PublicNames):
         await self.stream_subscriptions.close()
         if self._opened is not None:
             await self._opened.close()
-        self._wake()
 
     # The state
 
@@ -244,14 +245,17 @@ class Namespace(PublicNames):
             raise LogDeviceError(status, text, retriable=False, maybe_applied=False)
         return outcome
 
-    async def _follow(self, replica: Replica[NamespaceState]) -> None:
-        """Tell whoever waits for changes."""
+    async def _follow(self, replica: Replica[NamespaceState], state: NamespaceState) -> None:
+        """Tell whoever waits for changes to this state, and to those that take its place."""
         try:
             async for _ in replica.changes():
-                changed = replica.state.changes
-                for pending in self._watchers:
-                    pending.update(changed.streams)
-                changed.streams.clear()
+                changed = replica.state.changes.streams
+                if replica.state is not state:  # a snapshot, which does not say what is new in it
+                    changed.update(dict.fromkeys((*state.streams, *replica.state.streams)))
+                    state = replica.state
+                for pending in self._watchers.values():
+                    pending.update(changed)
+                changed.clear()
                 self._wake()
         except LogDeviceError as error:
             log_.warning("%s: changes are not followed any more: %s", self.path, error)  # the client was closed before
@@ -263,6 +267,8 @@ class Namespace(PublicNames):
 
     async def wait_for_change(self, timeout: float | None) -> None:
         """Until the state has another version, the namespace is closed, or the time is up."""
+        if self._closed:
+            return
         future = self.client.future()
         self._waiting[future] = None
         try:
@@ -306,10 +312,10 @@ class Namespace(PublicNames):
         await self.current()
         pending = dict.fromkeys(entry.number for entry in self.state.below(directory))
         told: set[int] = set()
-        self._watchers.append(pending)
+        self._watchers[id(pending)] = pending
         try:
             while not self._closed:
-                while pending:
+                while pending and not self._closed:
                     number = next(iter(pending))
                     del pending[number]
                     entry = self.state.streams.get(number)
@@ -325,7 +331,7 @@ class Namespace(PublicNames):
                         yield StreamChange(number, None)
                 await self.wait_for_change(None)
         finally:
-            self._watchers.remove(pending)
+            del self._watchers[id(pending)]
 
     async def subscriptions(
         self, subscription: str | None = None, *, timeout: float | None = None
