@@ -13,6 +13,7 @@ from client.log_tree.commands import Attributes
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.suggestion import nearest
 from logdevice_py.core.units import format_duration, format_size, parse_duration, parse_size
+from streams.cold.store_url import store_url
 
 _DURATION_MAX: Final = 1000 * 366 * 86_400_000_000
 
@@ -146,6 +147,8 @@ class StreamAttributes:
             raise _refusal(f'roll is {roll!r}; it must be a Roll, like Roll(every="2h", bytes="256MiB")')
         if cold is not None and (not isinstance(cold, str) or "://" not in cold):
             raise _refusal(f'cold is {cold!r}; it must be a URL, like "file:///cold"')
+        if cold is not None:
+            store_url(cold)
         if cold_ttl is not None and cold is None:
             raise _refusal("cold_ttl is given without cold: there are no copies to be deleted")
 

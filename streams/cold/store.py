@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from logdevice_py.core.status import Status
 from streams.cold.arrow_package import arrow
@@ -28,6 +27,7 @@ from streams.cold.copies import (
     decode_manifest,
 )
 from streams.cold.errors import ColdCopyError, damaged
+from streams.cold.store_url import shown_store_url, store_url
 
 PART_SUFFIX: Final = ".part"
 """Of what is being written in a directory."""
@@ -58,8 +58,11 @@ class ColdStore:
             ColdCopyError: INVALID_PARAM: not such a URL.
             ImportError: pyarrow is not installed.
         """
-        parts = urlsplit(url)
-        self.shown_url = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+        if ":" not in url:
+            text = f"{url!r} is no store for cold copies: write file://{os.path.abspath(url)}"
+            raise ColdCopyError(Status.INVALID_PARAM, text)
+        parts = store_url(url)
+        self.shown_url = shown_store_url(parts)
         """Without keys."""
         self.on_step = on_step
         filesystem = arrow("fs")
@@ -67,11 +70,6 @@ class ColdStore:
             self._files = _in_memory(parts.hostname or "")
             self._root, self._local, self._in_memory = "store", False, True
             return
-        if parts.scheme not in ("file", "s3"):
-            wanted = "file:///directory or s3://bucket/folder" if parts.scheme else f"file://{os.path.abspath(url)}"
-            shown = self.shown_url if parts.scheme else repr(url)
-            text = f"{shown} is no store for cold copies: write {wanted}"
-            raise ColdCopyError(Status.INVALID_PARAM, text)
         try:
             self._files, root = filesystem.FileSystem.from_uri(url)
         except (arrow().ArrowException, OSError) as error:

@@ -207,11 +207,18 @@ class Janitor(PublicNames):
             error = raised
             if error.status in (Status.FENCED, Status.SHUTDOWN):
                 raise
+        except Exception as unexpected:  # noqa: BLE001 - what is wrong with one stream is not to stop the others
+            error = self._failure(unexpected)
         if error.status not in _LATER:
             self.failures[entry.name] = error
             log_.warning("%s/%s: not kept up: %s", self._namespace.path, entry.name, error)
             await self._tell(f"{entry.name}: failed: {error}")
         return 0
+
+    def _failure(self, unexpected: Exception) -> LogDeviceError:
+        """What is told of an error that no step of a stream should raise."""
+        log_.error("%s: the janitor failed", self._namespace.path, exc_info=unexpected)
+        return LogDeviceError(Status.INTERNAL, f"{type(unexpected).__name__}: {unexpected}", retriable=True)
 
     async def _keep(self, entry: StreamEntry) -> int:
         attributes = StreamAttributes.from_mapping(entry.attributes)
@@ -305,7 +312,7 @@ class Janitor(PublicNames):
                 found.last_txid,
             )
             await self._propose(CommitCopy(self.token, entry.number, attempt, made))
-        except LogDeviceError:
+        except Exception:
             self._swept.discard(entry.number)
             await self._propose(EndCopy(self.token, entry.number, attempt))
             raise

@@ -54,6 +54,12 @@ def test_what_this_version_does_not_understand_does_not_hold() -> None:
         ({"roll": "2h"}, "roll is '2h'; it must be a Roll"),
         ({"roll": Roll(bytes=0)}, "roll.bytes is 0"),
         ({"cold": "/cold"}, "cold is '/cold'; it must be a URL"),
+        ({"cold": "s3://[oops/cold"}, "this is no URL of a store for cold copies: write file:///directory or s3://"),
+        (
+            {"cold": "s3://bucket:abc/cold"},
+            "this is no URL of a store for cold copies: write file:///directory or s3://",
+        ),
+        ({"cold": "ftp://user:secret@host/x"}, "ftp://host/x is no store for cold copies: write file:///directory or"),
         ({"cold_ttl": "1d"}, "cold_ttl is given without cold"),
     ],
 )

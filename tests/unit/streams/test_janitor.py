@@ -45,6 +45,8 @@ class ThreeSegments:
     def __init__(self, state: NamespaceState) -> None:
         self._state = state
         self.trimmed = LSN(0)
+        self.trimmed_early: list[LSN] = []
+        """Up to where it was trimmed before that was committed."""
         self.completed = [1, 2]
         """Segments besides the third, which is in progress."""
         self.config = SimpleNamespace(uuid=UUID(CLUSTER).bytes)
@@ -66,7 +68,8 @@ class ThreeSegments:
         return [*completed, made(3, SegmentState.IN_PROGRESS, None)]
 
     async def trim(self, log: int, to: int) -> None:
-        assert to <= self._state.streams[1].upkeep.trimming_to, "trimmed before it was committed"
+        if to > max(stream.upkeep.trimming_to for stream in self._state.streams.values() if stream.log == log):
+            self.trimmed_early.append(LSN(to))
         self.trimmed = LSN(max(self.trimmed, to))
 
 
@@ -105,6 +108,7 @@ async def kept(namespace: NamespaceAtHand) -> Janitor:
     janitor = Janitor(namespace, owner="one")  # type: ignore[arg-type]
     async with janitor:
         await janitor.round()
+    assert namespace.client.trimmed_early == [], "trimmed before it was committed"
     return janitor
 
 
@@ -173,6 +177,30 @@ async def test_whoever_lost_the_role_changes_nothing_more() -> None:
     assert namespace.state.role.lease is not None
     assert namespace.state.role.lease.owner == "two"
     assert not await Janitor(namespace, owner="three", lease="1s").acquire(wait=False)  # type: ignore[arg-type]
+
+
+async def test_what_nobody_expects_of_one_stream_leaves_the_others_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = NamespaceAtHand(ttl_us=10)
+    # of an earlier version, which took any URL
+    namespace.apply(CreateStream("b", {"cold": "s3://[oops/cold"}))
+    namespace.apply(StreamCreated(2, LogId(LOG + 1)))
+    namespace.apply(CreateStream("c", {"ttl_us": 10}))
+    namespace.apply(StreamCreated(3, LogId(LOG + 2)))
+    segments = namespace.client.segments
+
+    async def broken(log: int) -> list[LogSegment]:
+        if log == LOG:
+            raise ZeroDivisionError("of one stream")
+        return await segments(log)
+
+    monkeypatch.setattr(namespace.client, "segments", broken)
+    janitor = await kept(namespace)
+    assert {name: error.status for name, error in janitor.failures.items()} == {
+        "a": Status.INTERNAL,
+        "b": Status.INVALID_PARAM,
+    }
+    assert "ZeroDivisionError: of one stream" in str(janitor.failures["a"])
+    assert namespace.state.streams[3].upkeep.trimming_to == lsn(2, 9)
 
 
 async def test_who_gets_the_role_again_shows_life_once_at_a_time() -> None:
