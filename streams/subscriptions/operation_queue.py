@@ -3,8 +3,8 @@
 Rules:
 
 1. One command at a time: operations are applied in the order in which they were added.
-2. Merged: a commit replaces the one before it of the same stream that still waits, when neither says what it expects, both have the same token and
-   the position does not fall. Both have the outcome of the later one.
+2. Merged: a commit replaces the one before it of the same stream that still waits, when neither says what it expects, both have the same token, the
+   position does not fall, and nothing but commits was added between them: it moves to the place of the earlier one. Both have the outcome of the later one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OperationQueue:
         self._waiting: dict[int, _Waiting] = {}
         """By number, in the order of adding."""
         self._last: dict[tuple[str, str], int] = {}
-        """The number of the last commit that waits, of each stream."""
+        """The number of the last commit of each stream that a later one may replace."""
         self._under_way: list[_Waiting] = []
 
     def __len__(self) -> int:
@@ -82,6 +82,8 @@ class OperationQueue:
                 before.promises += promises
                 return
             self._last[stream] = self.operations
+        else:
+            self._last.clear()
         self._waiting[self.operations] = _Waiting(operation, promises)
 
     def next_command(self) -> bytes:

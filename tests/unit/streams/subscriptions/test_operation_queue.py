@@ -8,7 +8,16 @@ from client.replica.commands import CommandOutcome, StateVersion
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.subscriptions import operation_queue
-from streams.subscriptions.commands import OPERATIONS_MAX, AddStreams, Beat, Commit, OperationAnswer, decode
+from streams.subscriptions.commands import (
+    OPERATIONS_MAX,
+    AddStreams,
+    Beat,
+    Commit,
+    Delete,
+    Operation,
+    OperationAnswer,
+    decode,
+)
 from streams.subscriptions.operation_queue import Judged, OperationQueue
 from tests.unit.client.replica.fakes import Answer as FakePromise
 from tests.unit.streams.subscriptions.operations import GROUP, at, nonce
@@ -60,6 +69,16 @@ def test_commits_do_not_overtake_one_that_is_not_merged() -> None:
     for each in commits:
         queue.add(each, None)
     assert decode(queue.next_command()) == commits
+
+
+@pytest.mark.parametrize("between", [Delete(GROUP), Delete(GROUP, "s1"), Beat(GROUP, "m1", nonce(1))], ids=repr)
+def test_a_commit_stays_behind_what_is_no_commit(between: Operation) -> None:
+    queue = OperationQueue()
+    operations = [Commit(GROUP, "s1", at(3)), between, Commit(GROUP, "s1", at(4))]
+    for each in operations:
+        queue.add(each, None)
+    queue.add(Commit(GROUP, "s1", at(5)), None)
+    assert decode(queue.next_command()) == [*operations[:2], Commit(GROUP, "s1", at(5))]
 
 
 def test_a_command_is_bounded_and_what_is_left_follows() -> None:
