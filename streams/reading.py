@@ -84,6 +84,8 @@ class StreamReader(PublicNames):
         """What is before is passed over."""
         self._end = _EVERYTHING
         """What is not before is not read."""
+        self._last = LSN.MAX
+        """Up to where the log is read."""
         self._txid = 0
         """Until the first record: those with smaller transaction ids are passed over."""
         self._counted_by = TransactionIds.WRITER
@@ -178,6 +180,7 @@ class StreamReader(PublicNames):
             last = min(last, ended)
         if self._end == _EVERYTHING and ended is None:
             last = LSN.MAX
+        self._last = last
         first = max(lsn, LSN.OLDEST)
         if first > last:
             self.state = StreamReaderState.ENDED
@@ -277,12 +280,11 @@ class StreamReader(PublicNames):
         entry = self._stream.namespace.stream_entry(self._stream.number)
         reader = self._reader
         assert reader is not None
-        if entry.ended is None or self._end != _EVERYTHING:
+        if entry.ended is None or self._last <= entry.ended:
             return False
         lsn = reader.next_lsn if self._reading is None or not self._reading.done() else None
         if lsn is None:
             return False
-        self._end = Position(LSN(entry.ended + 1), 0)
         await self._stop()
         await self._read_from(lsn)
         return True

@@ -298,14 +298,17 @@ async def test_a_stream_ends_for_writers_and_readers() -> None:
     ):
         stream = await namespace.create("finite")
         await write(stream, b"1", b"2")
-        async with (await other.open("finite")).reader() as reader:
-            assert [len(await reader.read(1)) for _ in range(2)] == [1, 1]
+        theirs, far = await other.open("finite"), Position(LSN((await stream.end()).lsn + 1000), 0)
+        async with theirs.reader() as reader, theirs.reader(until=far) as bounded:
+            assert [len(await each.read(1)) for each in (reader, reader, bounded, bounded)] == [1, 1, 1, 1]
             waiting = asyncio.create_task(reader.read())
             await asyncio.sleep(0.1)
             await stream.mark_end()
             assert len(await asyncio.wait_for(waiting, 10)) == 0
             assert reader.state is StreamReaderState.ENDED
             assert not await reader.read()
+            assert not await asyncio.wait_for(bounded.read(), 10)
+            assert bounded.state is StreamReaderState.ENDED
         with pytest.raises(LogDeviceError) as raised:
             await write(stream, b"late")
         assert raised.value.status is Status.ENDED
