@@ -46,6 +46,8 @@ METADATA_LOGS: Final = "metadata logs"
 _SECONDS: Final = 10.0
 _TABLES: Final = (("shards", "shard_rebuildings", "cluster_state", "info"),)
 _LOGS_NAMED: Final = 3
+_ASKED_ALONE: Final = 64
+"""Logs for which nodes are asked one by one, when whoever told all that he knows left them out."""
 
 
 @dataclass(slots=True)
@@ -226,28 +228,29 @@ async def survey(
         copysets: ask for those of all entries, which reads the headers of everything.
 
     Raises:
-        LogDeviceError: AGAIN: no node tells the nodesets.
+        LogDeviceError: AGAIN: no node tells the nodesets, or which logs there are.
     """
+    wanted = _logs_in_use(config)
     by_node, silent = await ask_in_turn(asker, list(config.nodes), _TABLES, seconds)
     found = {name: all_of(by_node, name) for name in by_node}
     known = ShardsKnown(config, found["shards"], found["shard_rebuildings"] if rebuildings is None else rebuildings)
     answering = [node for node in config.nodes if node not in silent]
+    await _check_tree_known(config, asker, answering, seconds)
     history: dict[int, list[Row]] = defaultdict(list)
     clean: dict[int, int] = {}
-    for name in ("historical_metadata", "epoch_store"):
-        # without a log id, a table has no internal logs
-        internal = [Constraints(log_id=log) for log in INTERNAL_LOGS if config.log(log) is not None]
-        asked = [asker.ask_any(TABLES[name], answering, each, None, seconds) for each in (EVERYTHING, *internal)]
-        answers = await asyncio.gather(*asked)
-        if not answering or any(failures for _, failures in answers):
-            raise LogDeviceError(Status.AGAIN, "no node could tell the nodesets of logs: is the epoch store there?")
-        for row in (row for rows, _ in answers for row in as_dicts(TABLES[name], rows)):
-            if name == "historical_metadata":
-                history[row["log_id"]].append(row)
-            elif row["lce"] is not None:
-                clean[row["log_id"]] = row["lce"]
+    # without a log id, a table has no internal logs
+    internal = [Constraints(log_id=log) for log in INTERNAL_LOGS if config.log(log) is not None]
+    for row in await _ask_any(asker, "historical_metadata", answering, (EVERYTHING, *internal), seconds):
+        history[row["log_id"]].append(row)
+    missing = [log for log in wanted if log not in history and config.log(log) is not None]
+    alone = [Constraints(log_id=log) for log in missing[:_ASKED_ALONE]]
+    for row in await _ask_any(asker, "historical_metadata", answering, alone, seconds):
+        history[row["log_id"]].append(row)
+    for row in await _ask_any(asker, "epoch_store", answering, (EVERYTHING, *internal, *alone), seconds):
+        if row["lce"] is not None:
+            clean[row["log_id"]] = row["lce"]
     logs = {METADATA_LOGS: [placed_metadata_logs(config, known)]}
-    unknown = []
+    unknown = [_name(config, log) for log in missing if log not in history]
     cramped: set[int] = set()
     for log in sorted(history):
         rows_of_log = history[log]
@@ -270,6 +273,43 @@ async def survey(
     sequencing = frozenset(node for node in answering if Roles.SEQUENCER in config.nodes[node].roles)
     nodes = {NodeId(row["node_id"]): row for row in found["info"]}
     return Survey(logs, sequencing, dict(silent), unknown, known.shards, nodes, known.rebuildings)
+
+
+def _logs_in_use(config: ClusterConfig) -> list[LogId]:
+    """Logs that take appends, as far as whoever asks knows them."""
+    of_groups = [LogId(log) for group in config.groups() for log in group.ids()]
+    return [*of_groups, *(log for log in INTERNAL_LOGS if config.log(log) is not None)]
+
+
+async def _check_tree_known(
+    config: ClusterConfig, asker: NodeAsker, answering: Sequence[NodeId], seconds: float
+) -> None:
+    """Who has not read the log tree cannot see whether nodes leave out logs of it: then all of them must have read it."""
+    if config.all_logs_known:
+        return
+    table = TABLES["log_tree_replicas"]
+    rows, _ = await asker.ask_each(table, answering, EVERYTHING, None, seconds)
+    knowing = {row["node_id"] for row in as_dicts(table, rows) if row["is_known"]}
+    others = [f"N{node}" for node in answering if node not in knowing]
+    if others:
+        raise LogDeviceError(
+            Status.AGAIN,
+            f"which logs there are is not known: the log tree is not read here, nor by {name_some(others, _LOGS_NAMED)}",
+        )
+
+
+async def _ask_any(
+    asker: NodeAsker, name: str, answering: Sequence[NodeId], questions: Iterable[Constraints], seconds: float
+) -> list[Row]:
+    """The rows of a table that any node has, for all questions."""
+    table = TABLES[name]
+    asked = [asker.ask_any(table, answering, each, None, seconds) for each in questions]
+    answers = await asyncio.gather(*asked)
+    failures = [failure for _, failed in answers for failure in failed]
+    if failures or not answering:
+        why = str(failures[0]) if failures else "none answers"
+        raise LogDeviceError(Status.AGAIN, f"no node could tell the nodesets of logs: {why}")
+    return [row for rows, _ in answers for row in as_dicts(table, rows)]
 
 
 def is_cramped(epochs: PlacedEpochs) -> bool:
@@ -403,7 +443,18 @@ def _options(options: argparse.ArgumentParser) -> None:
     )
 
 
+async def know_all_logs(client: Client, seconds: float) -> None:
+    """Wait until the client knows the log tree as it is at this moment, if it follows it: what nodes leave out is noticed then.
+
+    Raises:
+        LogDeviceError: TIMEDOUT: it cannot be read.
+    """
+    if client.log_tree is not None:
+        await client.list_logs(timeout=seconds)
+
+
 async def _check_impact(client: Client, arguments: argparse.Namespace) -> int:
+    await know_all_logs(client, arguments.timeout or _SECONDS)
     config = client.config
     going = going_shards(config, arguments.names)
     asker = NodeAsker(config, access_of(arguments))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from client.client import Client
 from client.node_tables import NodeAsker
 from ldquery.ctl.event_log import call_off_drain, read_rebuilding_set, start_rebuilding
-from ldquery.ctl.impact import Survey, survey
+from ldquery.ctl.impact import Survey, know_all_logs, survey
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
@@ -68,7 +68,7 @@ class ClusterDrains:
 
 
 class ClusterSurvey:
-    """Asks nodes, and reads the event log before: what nodes say of it may be late."""
+    """Asks nodes, and reads the event log and the log tree before: what nodes say of these may be late."""
 
     def __init__(self, client: Client, asker: NodeAsker, seconds: float) -> None:
         """
@@ -91,4 +91,5 @@ class ClusterSurvey:
         rows: list[dict[str, Any]] = []
         if config.rebuilding_enabled:
             rows = rows_of_set(await read_rebuilding_set(self._client))
+        await know_all_logs(self._client, self._seconds)
         return await survey(config, self._asker, self._seconds, rebuildings=rows)

@@ -231,13 +231,23 @@ class NodeTables:
                     yield row
 
     async def _logs(self, constraints: Constraints) -> AsyncIterator[list[LogId]]:
-        """The data logs that are asked for, some at a time."""
+        """The data logs that are asked for, some at a time. One that somebody names is looked up unless it is known that there is no such log.
+
+        Raises:
+            LogDeviceError: AGAIN: this node does not know yet which logs there are, and has to be asked later, or another one.
+        """
         config = self._host.config
         if constraints.log_id is not None:
             log = constraints.log_id
-            if data_log_of(log) == log and config.log(log) is not None:
+            if data_log_of(log) == log and (config.log(log) is not None or not config.is_absent(log)):
                 yield [log]
             return
+        # A list without the logs of the tree would pass for a list of all. A node that was not started again since the tree was enabled never reads it,
+        # and may be all there is to ask before the others are started again.
+        if self._host.node.log_tree is not None and not config.all_logs_known:
+            raise LogDeviceError(
+                Status.AGAIN, "this node has not read the log tree yet, so it does not know which logs there are"
+            )
         for group in config.groups():
             ids = group.ids()
             for begin in range(0, len(ids), _LOGS_AT_A_TIME):

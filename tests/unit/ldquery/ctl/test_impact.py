@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from client.log_tree.commands import MakeLogGroup, Remove
+from client.log_tree.view import LogTreeView
+from client.node_tables import NodeFailure
 from ldquery.ctl.impact import (
     METADATA_LOGS,
     ShardsKnown,
@@ -16,13 +21,18 @@ from ldquery.ctl.impact import (
     is_trimmed,
     placed_epochs,
     report,
+    survey,
 )
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import NodeId, shard_id
+from logdevice_py.core.ids import INTERNAL_LOGS, TREE_LOG_ID_MIN, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.impact import Loss, PlacedEpochs
+from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.declare import TableDeclaration
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+from tests.unit.client.log_tree.trees import Commands
 
 ROLES = ["sequencer", "storage"]
 CONFIG = load_cluster(ClusterPlan("node:2", 4, {}, {node: NodePlan(ROLES, node) for node in range(4)}).render())
@@ -174,3 +184,90 @@ def test_what_nobody_tells_is_not_safe() -> None:
 def test_who_does_not_exist_cannot_go(name: str) -> None:
     with pytest.raises(LogDeviceError, match=r"N3:S0|no such node or shard"):
         going_shards(CONFIG, [name])
+
+
+# Which logs there are
+
+
+class Nodes:
+    """Four nodes: which of them have read the log tree, what the one that answers tells of all logs, and what is to be had when a log is named."""
+
+    def __init__(self, told: Sequence[int], by_name: Sequence[int] = (), *, readers: Sequence[int] = ()) -> None:
+        self.told = list(told)
+        self.by_name = list(by_name)
+        self.readers = readers
+        self.named: list[int] = []
+
+    async def ask_each(
+        self, table: TableDeclaration, nodes: Sequence[NodeId], *_: Any
+    ) -> tuple[list[Any], list[NodeFailure]]:
+        if table.name == "shards":
+            return [rendered(table, **row) for row in shards()], []
+        if table.name == "log_tree_replicas":
+            return [rendered(table, node_id=node, is_known=int(node in self.readers)) for node in nodes], []
+        return [], []
+
+    async def ask_any(
+        self, table: TableDeclaration, nodes: Sequence[NodeId], constraints: Constraints, *_: Any
+    ) -> tuple[list[Any], list[NodeFailure]]:
+        log = constraints.log_id
+        if log is not None and table.name == "historical_metadata":
+            self.named.append(log)
+        logs = self.told if log is None else [log] if log in self.by_name else []
+        row = {**interval(1, 1, "N0:S0=1, N1:S0=1"), "status": "OK"}
+        return [
+            rendered(table, log_id=each, **(row if table.name == "historical_metadata" else {})) for each in logs
+        ], []
+
+
+def rendered(table: TableDeclaration, **cells: Any) -> list[Any]:
+    return [cells.get(column.name) for column in table.columns]
+
+
+def with_tree(*paths: str, is_known: bool = True) -> tuple[ClusterConfig, Commands]:
+    """The cluster of someone who follows the log tree, in which there are groups of one log each."""
+    tree, view = Commands(), LogTreeView()
+    for path in paths:
+        tree.make(MakeLogGroup(path))
+    view.take(tree.state, is_known=is_known)
+    return replace(CONFIG, settings={"log_tree": {"enabled": True}}, run_time_logs=view), tree
+
+
+async def surveyed(config: ClusterConfig, nodes: Any) -> Survey:
+    return await survey(config, nodes, 1.0)
+
+
+OF_FILE = list(CONFIG.log_ids())
+FIRST, SECOND = LogId(TREE_LOG_ID_MIN), LogId(TREE_LOG_ID_MIN + 1)
+
+
+def internal(config: ClusterConfig) -> list[LogId]:
+    return [log for log in INTERNAL_LOGS if config.log(log) is not None]
+
+
+async def test_a_log_that_a_node_leaves_out_is_asked_for_by_its_id() -> None:
+    config, _ = with_tree("/a", "/b")
+    nodes = Nodes([*OF_FILE, FIRST], [*internal(config), SECOND])
+    found = await surveyed(config, nodes)
+    assert {"/a", "/b"} <= set(found.logs)
+    assert found.unknown == []
+    assert set(nodes.named) == {*internal(config), SECOND}
+
+
+async def test_a_log_of_which_no_node_tells_anything_is_not_safe() -> None:
+    config, tree = with_tree("/a", "/b")
+    found = await surveyed(config, Nodes([*OF_FILE, FIRST], internal(config)))
+    assert found.unknown == ["/b"]
+    assert not report(config, found, going_shards(config, ["N3"]), one_by_one=False)["safe"]
+    tree.apply(Remove("/b"))
+    assert (await surveyed(config, Nodes([*OF_FILE, FIRST], internal(config)))).unknown == []
+
+
+async def test_who_has_not_read_the_log_tree_goes_by_nodes_that_all_have() -> None:
+    config, _ = with_tree(is_known=False)
+    told = [*OF_FILE, FIRST]
+    found = await surveyed(config, Nodes(told, internal(config), readers=range(4)))
+    assert config.log_name(FIRST) in found.logs
+    with pytest.raises(LogDeviceError, match="not read here, nor by N3") as refused:
+        await surveyed(config, Nodes(told, internal(config), readers=range(3)))
+    assert refused.value.status is Status.AGAIN
