@@ -453,6 +453,10 @@ class NodeHost:
 
         self._epoch_store.submit([effect.operation for effect in effects], done)
 
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Have the node's machines do something at this moment."""
+        self.driver.event(handler)
+
     def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
         """Run operations that no machine asked for."""
         assert self._epoch_store is not None, "a node that serves has one"

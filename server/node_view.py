@@ -11,7 +11,7 @@ from epoch_store.interface import Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, ShardId
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.runtime.append_trace import AppendTrace
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
@@ -29,6 +29,9 @@ class NodeView(Protocol):
     shards: dict[ShardId, ShardService]
     driver: Driver
     node: Node
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Have the node's machines do something at this moment."""
 
     def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
         """Run operations that no machine asked for."""

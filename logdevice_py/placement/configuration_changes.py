@@ -72,13 +72,29 @@ def _policy(after: ClusterConfig) -> Iterator[str]:
         yield str(error.detail)
 
 
+def departing(
+    before: ClusterConfig, after: ClusterConfig, accepted: Collection[NodeId] = ()
+) -> tuple[list[ShardId], list[ShardId]]:
+    """Shards that have to be empty: those that would be gone, and those that would keep no metadata logs any more.
+
+    Args:
+        accepted: nodes whose data may be lost.
+    """
+    gone = set(before.storage_shards()) - set(after.storage_shards())
+    unlisted = set(before.metadata_log.nodeset) - set(after.metadata_log.nodeset) - gone
+
+    def held(shards: set[ShardId]) -> list[ShardId]:
+        return sorted(shard for shard in shards if node_of(shard) not in accepted)
+
+    return held(gone), held(unlisted)
+
+
 def _departures(
     before: ClusterConfig, after: ClusterConfig, empty: Collection[ShardId], accepted: Collection[NodeId]
 ) -> Iterator[str]:
-    gone = set(before.storage_shards()) - set(after.storage_shards())
-    unlisted = set(before.metadata_log.nodeset) - set(after.metadata_log.nodeset) - gone
+    gone, unlisted = departing(before, after, accepted)
     for shards, where in ((gone, "nodes"), (unlisted, "metadata_log.nodeset")):
-        full = sorted(shard for shard in shards if shard not in empty and node_of(shard) not in accepted)
+        full = [shard for shard in shards if shard not in empty]
         if not full:
             continue
         names = ", ".join(map(format_shard, full))

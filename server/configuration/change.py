@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from epoch_store.interface import ChangeConfiguration, Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
@@ -17,15 +17,20 @@ from logdevice_py.config.stored import (
     ToNextConfiguration,
     with_version,
 )
-from logdevice_py.core.ids import NodeId, ShardId
+from logdevice_py.core.ids import NodeId, ShardId, format_shard
+from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.placement.configuration_changes import why_refused
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.placement.configuration_changes import departing, why_refused
 from server.configuration.keeper import ConfigurationKeeper, ask_epoch_store
 from server.node import Node
 from server.node_settings import NodeSettings
 
 NO_NODES = "none"
 """How a request says that the data of no node may be lost."""
+_EVENT_LOG_SECONDS: Final = 5.0
+"""For how long a change that takes storage out waits for what the event log says at this moment."""
+_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,9 @@ class WantedChange:
 
 
 def empty_shards(node: Node) -> set[ShardId]:
-    """Shards of which everything is stored elsewhere, as far as the node has heard."""
-    if node.rebuilding is None:
+    """Shards of which everything is stored elsewhere, as far as the node has heard; none before it has read the event log: in the middle of it a drain
+    stands as done that was called off later."""
+    if node.rebuilding is None or not node.rebuilding.replica.caught_up:
         return set()
     shards = node.rebuilding.set.shards.items()
     return {shard for shard, each in shards if each.restored >= max(each.generation, node.gossip.generation(shard))}
@@ -59,6 +65,9 @@ class ConfiguredNode(Protocol):
     @property
     def node(self) -> Node:
         """Its root."""
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Have the root's machines do something at this moment."""
 
     def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
         """Run operations of the epoch store."""
@@ -79,7 +88,8 @@ async def change_configuration(host: ConfiguredNode, given: Mapping[str, Any]) -
         )
     stored = keeper.in_force.stored
     _check_base(wanted.base, stored, host.config.version, host.node.gossip.config_version)
-    empty = empty_shards(host.node)
+    going = await asyncio.to_thread(_going_shards, wanted, stored, host.config)
+    empty = await _known_empty(host, going) if going else set()
     after, text, changed = await asyncio.to_thread(judge, wanted, stored, host.config, empty)
     if not changed or given["dry_run"]:
         return {"version": after.version if changed else wanted.base, "changed": changed, "stored": False}
@@ -101,6 +111,47 @@ async def change_configuration(host: ConfiguredNode, given: Mapping[str, Any]) -
     await keeper.use(after, text)
     host.use_stored(after)
     return {"version": after.version, "changed": True, "stored": True}
+
+
+def _going_shards(wanted: WantedChange, stored: StoredConfiguration | None, in_force: ClusterConfig) -> list[ShardId]:
+    """Shards that a change takes out and whose data may not be lost.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    gone, unlisted = departing(known_versions(stored, in_force)[-1], load_cluster(wanted.text), wanted.accepted)
+    return [*gone, *unlisted]
+
+
+async def _known_empty(host: ConfiguredNode, going: Sequence[ShardId]) -> set[ShardId]:
+    """The shards that are empty by the event log, read to its end of this moment: an old "drained" would excuse a loss.
+
+    Raises:
+        LogDeviceError: AGAIN: its end is not known.
+    """
+    rebuilding = host.node.rebuilding
+    if rebuilding is None:
+        return set()
+    read: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    def done(error: BaseException | None, now: Micros) -> None:
+        if not read.done():
+            read.set_result(error)
+
+    host.event(lambda now: rebuilding.replica.confirm(done, now, round(_EVENT_LOG_SECONDS * SECOND)))
+    error: BaseException | None
+    try:
+        async with asyncio.timeout(_EVENT_LOG_SECONDS):
+            error = await read
+    except TimeoutError:
+        error = LogDeviceError(Status.TIMEDOUT, f"it was not read to its end within {_EVENT_LOG_SECONDS:g} s")
+    if error is not None:
+        raise LogDeviceError(
+            Status.AGAIN,
+            f"whether everything of {name_some(map(format_shard, going), _NAMED)} is stored elsewhere is not known, so nothing is changed: "
+            f"the event log does not tell ({error})",
+        )
+    return empty_shards(host.node)
 
 
 def _nodes(text: str) -> frozenset[NodeId]:

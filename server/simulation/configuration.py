@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from epoch_store.interface import EpochStore, Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
 from logdevice_py.simulation.clock import SimClock
 from server.configuration.begin import begin_with, read_stored
 from server.configuration.change import change_configuration
@@ -63,6 +64,7 @@ class SimConfiguration:
         self._file = file
         self._clock = clock
         self._ended = False
+        self._event: Callable[[Callable[[Micros], None]], None]
         self._use: Callable[[ClusterConfig], None]
         self._task: asyncio.Task[None] | None = None
 
@@ -83,9 +85,11 @@ class SimConfiguration:
 
         self._task = self._loop.create_task(begin(), name=f"{self.name} configuration")
 
-    def follow(self, root: Node, use: Callable[[ClusterConfig], None]) -> None:
-        """The node serves: follow what is stored. `use` gets each later version."""
-        self.node, self._use = root, use
+    def follow(
+        self, root: Node, event: Callable[[Callable[[Micros], None]], None], use: Callable[[ClusterConfig], None]
+    ) -> None:
+        """The node serves: follow what is stored. `event` hands something to its machines; `use` gets each later version."""
+        self.node, self._event, self._use = root, event, use
         following = self.configuration.follow(
             self._clock.monotonic, lambda: self.node.gossip.config_version, self.use_stored
         )
@@ -111,6 +115,11 @@ class SimConfiguration:
         return await read_stored(self.ask_epoch_store, "of the run", wait=wait)
 
     # What the node is to a change
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Have the node's machines do something at this moment."""
+        if not self._ended:
+            self._event(handler)
 
     def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
         """Run operations of the epoch store."""

@@ -279,7 +279,7 @@ class SimNode:
         )
         self.process.event(root.start)
         if found is not None:
-            found.follow(root, self._use_stored)
+            found.follow(root, self.process.event, self._use_stored)
 
     def _use_stored(self, config: ClusterConfig) -> None:
         process, root = self.process, self.root
