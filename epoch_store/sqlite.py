@@ -18,6 +18,7 @@ from typing import Final
 
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, is_read, key_of
 from epoch_store.interface import EpochStoreMetrics, Operation, Result, WriterIdentity
+from epoch_store.own_failure import own_failure
 from logdevice_py.core.declare import setting
 from logdevice_py.core.ids import InstanceId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
@@ -114,10 +115,15 @@ class SqliteEpochStore:
             self._loop.call_soon_threadsafe(self._finish, finished)
 
     def _finish(self, finished: Future[list[Result]]) -> None:
-        results = finished.result()
         if self._closed:
             return
         answered, self._running = self._running, []
+        error = finished.exception()
+        if error is None:
+            results = finished.result()
+        else:
+            operations = [operation for batch in answered for operation in batch.operations]
+            results = [own_failure(operation, error, was_written=True) for operation in operations]
         if self._waiting:
             self._run_next()
         at = 0
@@ -201,7 +207,10 @@ class SqliteFile:
             "SELECT version, content FROM cells WHERE cluster = ? AND key = ?", (self._cluster, key)
         ).fetchone()
         self._attempts += 1
-        decision = decide(operation, None if row is None else Cell(*row), WriteId(self._writer, self._attempts))
+        try:
+            decision = decide(operation, None if row is None else Cell(*row), WriteId(self._writer, self._attempts))
+        except Exception as error:  # noqa: BLE001 - who asked for something else in this transaction goes on
+            return own_failure(operation, error, was_written=False)
         if not isinstance(decision, ConditionalWrite):
             return decision
         if decision.expected_version == 0:

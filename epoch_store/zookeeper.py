@@ -45,6 +45,7 @@ from kazoo.security import make_digest_acl
 
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, is_read, key_of, won_by
 from epoch_store.interface import EpochStoreMetrics, Operation, Result, WriterIdentity
+from epoch_store.own_failure import own_failure
 from logdevice_py.core import marks
 from logdevice_py.core.declare import setting
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -294,7 +295,10 @@ class ZooKeeperEpochStore:
                 self._in_flight.discard(event.request)
                 event.request.call.request = None
                 if not event.request.call.answered:
-                    follow_ups += self._on_completed(event)
+                    try:
+                        follow_ups += self._on_completed(event)
+                    except Exception as error:  # noqa: BLE001 - the operations beside it go on
+                        self._fail(event.request.call, error)
         if self._closed:
             return
         # an operation is completed before the next one begins
@@ -408,6 +412,14 @@ class ZooKeeperEpochStore:
         if batch.unanswered == 0:
             self._finish(batch)
 
+    def _fail(self, call: _Call, error: Exception) -> None:
+        """An operation cannot go on, by a bug of ours."""
+        if call.request is not None:
+            self._in_flight.discard(call.request)
+            call.request = None
+        if not call.answered:
+            self._answer(call, own_failure(call.operation, error, was_written=bool(call.attempts)))
+
     def _on_deadline(self, batch: _Batch) -> None:
         where = f"ZooKeeper at {self._hosts} did not answer"
         for call in batch.calls:
@@ -470,7 +482,7 @@ class ZooKeeperEpochStore:
                         pending = client.create_async(call.path, change.content)
                     else:
                         pending = client.set_async(call.path, change.content, change.expected_version - 1)
-            except KazooException as error:
+            except Exception as error:  # noqa: BLE001 - without an answer it would count as under way for ever
                 self._post(_Completed(request, None, error))
             else:
                 pending.rawlink(partial(self._on_kazoo_answer, request))

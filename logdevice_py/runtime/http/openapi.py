@@ -47,6 +47,17 @@ class Parameter:
                 raise invalid(f"{self.name}: is not within {self.minimum} to {self.maximum}")
         elif not isinstance(value, str) or not value:
             raise invalid(f"{self.name}: write a string")
+        elif not _is_text(value):
+            raise invalid(f"{self.name}: is no text in UTF-8")
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be stored and sent: JSON may hold half a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def invalid(text: str) -> LogDeviceError:
