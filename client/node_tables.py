@@ -193,6 +193,8 @@ class NodeAsker:
             return NodeFailure(node, what, Status.CONNFAILED, reason)
         except ssl.SSLError as error:
             return NodeFailure(node, what, Status.ACCESS, f"the TLS connection failed: {error.reason or error}")
+        except UnicodeError as error:  # its host is no name
+            return NodeFailure(node, what, Status.CONNFAILED, f"it cannot be asked: {error}")
         except (aiohttp.ClientError, OSError) as error:
             return NodeFailure(node, what, Status.PEER_CLOSED, str(error) or type(error).__name__)
 

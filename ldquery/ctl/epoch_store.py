@@ -148,7 +148,7 @@ def _running(config: ClusterConfig) -> list[str]:
         try:
             with socket.create_connection((member.host, member.port), timeout=_DIAL_SECONDS):
                 found.append(f"N{node}")
-        except OSError:
+        except (OSError, UnicodeError):  # UnicodeError: the host is no name
             continue
     return found
 

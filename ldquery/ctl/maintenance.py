@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import getpass
 import os
+import shlex
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -377,7 +378,8 @@ class ShellCommand:
 
         host = self._client.config.nodes[node].host
         command = self._command
-        for name, value in (("{node}", f"N{node}"), ("{number}", str(node)), ("{host}", host)):
+        # whoever may change the configuration is not therefore to run commands as the operator
+        for name, value in (("{node}", f"N{node}"), ("{number}", str(node)), ("{host}", shlex.quote(host))):
             command = command.replace(name, value)
         process = await asyncio.create_subprocess_shell(command, stdin=asyncio.subprocess.DEVNULL)
         status = await process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import tomllib
 from collections.abc import Mapping
@@ -54,7 +55,8 @@ _NODE: Final = (
     "admin_port",
 )
 _NODE_NAME = re.compile(r"N(0|[1-9][0-9]{0,4})")
-_HOST = re.compile(r"[^\s/]+")
+_HOST_LABEL = re.compile(r"\w([\w-]*\w)?")
+_ADDRESS_6 = re.compile(r"[0-9A-Fa-f:.]+(%[\w.-]+)?")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _IDS_EXAMPLE: Final = 'write ids = "1..8", ids = [1, 8] for the same range, or ids = 1 for a single log'
@@ -120,7 +122,7 @@ def _node(node: NodeId, table: Table) -> NodeConfig:
     if state not in states:
         raise table.error("state", f"found {state!r}{suggestion(state, states)}")
     host = table.text("host", '"10.0.0.7"')
-    if _HOST.fullmatch(host) is None:
+    if not _is_host(host):
         raise table.error("host", f"found {host!r}, write a host name or an address without a port")
     location = NOWHERE
     if table.raw("location") is not None:
@@ -141,6 +143,20 @@ def _node(node: NodeId, table: Table) -> NodeConfig:
         data_dir=None if table.raw("data_dir") is None else table.text("data_dir", '"/var/lib/logdevice"'),
         admin_port=None if table.raw("admin_port") is None else table.integer("admin_port", 1, 65535),
     )
+
+
+def _is_host(text: str) -> bool:
+    """Whether it can be looked up and dialled: a name with labels of 1 to 63 characters, or an address. Operators put it into commands of their shell."""
+    if ":" in text:
+        try:
+            return _ADDRESS_6.fullmatch(text) is not None and ipaddress.ip_address(text).version == 6
+        except ValueError:
+            return False
+    try:
+        text.encode("idna")  # as whoever looks it up does, which refuses labels that are empty or too long
+    except UnicodeError:
+        return False
+    return all(_HOST_LABEL.fullmatch(label) for label in text.removesuffix(".").split("."))
 
 
 def _roles(table: Table) -> Roles:

@@ -954,9 +954,9 @@ class Transport:
         except ConnectionRefusedError:
             refused = True
             trouble = "nobody listens there"
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host is no name
             log.debug("cannot dial %s: %s", format_peer(peer), error)
-            trouble = error.strerror or str(error)
+            trouble = (error.strerror if isinstance(error, OSError) else None) or str(error)
         self._dial_failed(peer, route, LogDeviceError(Status.CONNFAILED, trouble), refused=refused)
 
     def _dial_failed(self, peer: PeerId, route: _Route, trouble: LogDeviceError, *, refused: bool) -> None:

@@ -113,6 +113,26 @@ async def test_a_client_is_answered_over_its_own_connection() -> None:
         assert client_seen.messages == [(0, release(7))]
 
 
+async def test_a_host_that_is_no_name_is_told_and_dialled_again_when_it_is_corrected() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    soon = {"redial_us_min": 1_000, "redial_us_max": 1_000}
+    async with process(0, addresses, **soon) as (zero, seen), process(1, addresses) as (_, one_seen):
+        host, port = addresses[1]
+        addresses[1] = ("10..0.7", port)
+        zero.connect(NodeId(1))
+        await seen.until(lambda: seen.down == [(1, False)])
+        assert "label empty or too long" in zero.troubles()[1].detail
+        addresses[1] = (host, port)
+        async with asyncio.timeout(60):
+            while not seen.up:
+                zero.connect(NodeId(1))
+                await asyncio.sleep(0.001)
+        assert seen.up == [1]
+        zero.send(PeerId(1), release(1))
+        zero.flush()
+        await one_seen.until(lambda: len(one_seen.messages) == 1)
+
+
 async def test_a_refused_dial_is_told_apart_from_a_broken_connection() -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(0, addresses) as (zero, zero_seen):

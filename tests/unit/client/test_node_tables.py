@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from client.node_tables import _parse
+from client.admin_access import AdminAccess
+from client.node_tables import NodeAsker, _parse
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
+from tests.unit.storage_node.fakes import make_config
 
 TABLE = TABLES["stored_logs"]
 NAMES = [column.name for column in TABLE.columns]
@@ -44,3 +50,16 @@ def test_what_is_no_answer_is_not_understood(content: bytes) -> None:
         with pytest.raises(LogDeviceError) as refused:
             _parse(TABLE, code, content)
         assert refused.value.status is Status.INTERNAL
+
+
+async def test_a_node_whose_host_is_no_name_fails_alone(tmp_path: Path) -> None:
+    config = replace(make_config(), settings={"admin": {"expose": True}})
+    nodes = {node: replace(each, host="db2..example", admin_port=4441) for node, each in config.nodes.items()}
+    asker = NodeAsker(replace(config, nodes=nodes), AdminAccess(None, tmp_path / "cluster.toml"))
+    try:
+        rows, failures = await asker.ask_each(TABLE, [NodeId(1)], EVERYTHING, None, 10)
+    finally:
+        await asker.close()
+    assert rows == []
+    assert [(failure.node, failure.status) for failure in failures] == [(1, Status.CONNFAILED)]
+    assert "label empty or too long" in failures[0].detail

@@ -81,6 +81,45 @@ class TestNodes:
         assert config.location(ShardId(0x100)) == Location.parse("rack2")
         assert config.location(ShardId(0x800)) is None
 
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "h0",
+            "db-2.rack_1.example",
+            "db2.example.",
+            f"{'a' * 63}.example",
+            "bücher.example",
+            "10.0.0.7",
+            "::1",
+            "fe80::1%eth0",
+            "::ffff:10.0.0.7",
+        ],
+    )
+    def test_hosts_are_names_and_addresses(self, host: str) -> None:
+        assert load_cluster(GOOD.replace('"h0"', f'"{host}"')).nodes[NodeId(0)].host == host
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "db2..example",
+            ".example",
+            f"{'a' * 64}.example",
+            f"{'ü' * 60}.example",
+            "-oProxyCommand",
+            "h0-",
+            "h0;reboot",
+            "$(reboot)",
+            "h0'",
+            "h0:4440",
+            "[::1]",
+            "::1%$(reboot)",
+            "h 0",
+            "http://h0",
+        ],
+    )
+    def test_what_nobody_can_look_up_is_no_host(self, host: str) -> None:
+        assert "nodes.N0.host: found" in error(GOOD.replace('"h0"', f'"{host}"'))
+
     def test_nodes_are_in_order_of_their_indices(self) -> None:
         config = load_cluster(TOP + NODES.replace("N0", "N10").replace("h0", "h10") + METADATA)
         assert list(config.nodes) == [1, 10]
