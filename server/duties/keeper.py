@@ -26,6 +26,8 @@ log = logging.getLogger("logdevice.duties")
 
 LOOK_SECONDS: Final = 2.0
 _END_SECONDS: Final = 5.0
+_LINE_MAX: Final = 256 << 10
+"""Bytes of a line that a process says."""
 
 
 def wanted_duties(config: ClusterConfig) -> list[Duty]:
@@ -93,7 +95,7 @@ class DutyKeeper:
             step = watch.look(is_mine=is_mine, end=self._end_of(watch.duty.log), now=time.monotonic())
             if step is DutyStep.BEGIN:
                 self._workers[name] = asyncio.create_task(self.work(watch), name=f"duty {name}")
-            elif step is DutyStep.END:
+            elif step is DutyStep.END and not self._workers[name].cancelling():  # once: it has a while to end
                 self._workers[name].cancel()
 
     async def work(self, watch: DutyWatch) -> None:
@@ -120,20 +122,31 @@ async def run_worker(node: AdminView, name: str) -> str:
         *own_program("server.duties.worker", node.path, int(node.node_id), name),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        limit=_LINE_MAX,
     )
     assert process.stdin is not None
     assert process.stderr is not None
     said = ""
     try:
-        while line := await process.stderr.readline():
+        while line := await _read_line(process.stderr):
             said = line.decode("utf-8", "replace").strip()
             log.info("%s: %s", name, said)
         return "" if await process.wait() == 0 else said or f"its process ended with {process.returncode}"
     finally:
         if process.returncode is None:
             process.stdin.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_END_SECONDS):
-                    await process.wait()
-            if process.returncode is None:
-                process.kill()
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_END_SECONDS):
+                        await process.wait()
+            finally:  # also when whoever waits for its end is cancelled again
+                if process.returncode is None:
+                    process.kill()
+
+
+async def _read_line(output: asyncio.StreamReader) -> bytes:
+    """The next line of a process; empty when there are no more. One that is too long does not end the process's work."""
+    try:
+        return await output.readline()
+    except ValueError:
+        return b"it said a line of more than %d bytes" % _LINE_MAX

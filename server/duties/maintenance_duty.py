@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ldquery.maintenance.manager import MaintenanceLog, MaintenanceManager
@@ -17,6 +17,7 @@ QUIET_PAUSE: Final = 15.0
 _SHARE_OF_TIME: Final = 5
 """A look that takes long is made rarely: pauses are so many times as long."""
 _FAILURES_MAX: Final = 5
+_REASONS_SAID: Final = 5
 
 
 async def see_to_maintenances(
@@ -40,7 +41,7 @@ async def see_to_maintenances(
             if manager.has_work:
                 for number, reasons in (await manager.look()).reasons.items():
                     if reasons:
-                        say(f"maintenance {number} waits: {'; '.join(reasons)}")
+                        say(f"maintenance {number} waits: {_some_of(reasons)}")
             else:
                 rest = QUIET_PAUSE if pause else 0.0
             failures = 0
@@ -50,3 +51,10 @@ async def see_to_maintenances(
                 raise
             say(f"maintenances cannot be seen to: {error}")
         await asyncio.sleep(max(rest, _SHARE_OF_TIME * (time.monotonic() - began)) if rest else 0)
+
+
+def _some_of(reasons: Sequence[str]) -> str:
+    """The first ones, and how many there are beside: there may be one for each nodeset."""
+    more = len(reasons) - _REASONS_SAID
+    said = "; ".join(reasons[:_REASONS_SAID])
+    return f"{said}; and {more} more reasons (ldctl maintenance list)" if more > 0 else said
