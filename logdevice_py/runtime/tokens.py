@@ -62,7 +62,7 @@ class TokenChecker:
                 why = "it has expired"
             except jwt.InvalidAudienceError:
                 why = "it is for another cluster"
-            except jwt.PyJWTError:
+            except (jwt.PyJWTError, ValueError, RecursionError):  # also what is no UTF-8, or is nested deeply
                 why = "it is no token of this kind"
         if claims is None:
             raise BadTokenError(why)
