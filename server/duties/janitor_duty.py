@@ -16,6 +16,8 @@ from streams.upkeep.janitor import Janitor
 
 PAUSE: Final = 15.0
 """Seconds between two looks at which namespaces there are."""
+_ENDS: Final = frozenset({Status.ACCESS, Status.SHUTDOWN})
+"""Of the client: it is no better with another namespace."""
 
 
 class NamespaceJanitors:
@@ -31,30 +33,44 @@ class NamespaceJanitors:
         self._say = say
         self._namespaces: dict[str, Namespace] = {}
         self._janitors: dict[str, asyncio.Task[None]] = {}
+        self._unread: dict[str, LogDeviceError] = {}
+        """Namespaces that could not be read, and why."""
 
     async def look(self) -> bool:
-        """Look once: whether any namespace takes a janitor.
+        """Look once: whether any namespace takes a janitor. One that cannot be read does not stop the janitors of others, and is read at the next look.
 
         Raises:
-            LogDeviceError: a namespace cannot be read.
+            LogDeviceError: ACCESS, SHUTDOWN; otherwise: a namespace cannot be read, and no other takes a janitor.
         """
         tree = self._client.log_tree
         paths = [] if tree is None else [each.path for each in tree.view.state.groups() if not each.removing]
         found = namespaces_of(paths)
         for path in [each for each in self._namespaces if each not in found]:
             await self._leave(path)
-        for path in found:
-            if path not in self._namespaces:
-                namespace = Namespace(self._client, path, create=False)
-                try:
-                    await namespace.start()
-                except LogDeviceError as error:
-                    if error.status is Status.NOTFOUND:  # it was removed since
-                        continue
-                    raise
-                self._namespaces[path] = namespace
-            await self._keep(path)
+        before, self._unread = self._unread, {}
+        for path in sorted(found, key=before.__contains__):  # those that may have to be waited for come last
+            if path in self._namespaces or await self._open(path):
+                await self._keep(path)
+        for path, error in self._unread.items():
+            if str(before.get(path, "")) != str(error):
+                self._say(f"cannot read {path}, whose streams have no janitor of this node: {error}")
+            if not self._janitors:
+                raise error
         return bool(self._janitors)
+
+    async def _open(self, path: str) -> bool:
+        """Whether a namespace can be read."""
+        namespace = Namespace(self._client, path, create=False)
+        try:
+            await namespace.start()
+        except LogDeviceError as error:
+            if error.status in _ENDS:
+                raise
+            if error.status is not Status.NOTFOUND:  # else it was removed since
+                self._unread[path] = error
+            return False
+        self._namespaces[path] = namespace
+        return True
 
     async def _keep(self, path: str) -> None:
         namespace, running = self._namespaces[path], self._janitors.get(path)
@@ -93,7 +109,7 @@ async def see_to_namespaces(
     """Until no stream takes a janitor.
 
     Raises:
-        LogDeviceError: a namespace cannot be read.
+        LogDeviceError: as `NamespaceJanitors.look`.
     """
     janitors = NamespaceJanitors(client, owner, say)
     try:
