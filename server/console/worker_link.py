@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,8 @@ class WorkerLink:
         self._tasks: list[asyncio.Task[None]] = []
         self._answers: dict[int, asyncio.Queue[tuple[str, bytes]]] = {}
         self._last_id = 0
+        self._asking = 0
+        """Requests under way, those included that wait for the worker's start."""
         self._idle: asyncio.TimerHandle | None = None
         self._starting = asyncio.Lock()
         self._closed = False
@@ -56,8 +59,9 @@ class WorkerLink:
         Raises:
             LogDeviceError: as the worker says; TIMEDOUT: it does not answer in time; FAILED: it cannot be started, or ended.
         """
-        async for body in self._lines(what, given, authorized, seconds):
-            return body
+        async with aclosing(self._lines(what, given, authorized, seconds)) as answers:
+            async for body in answers:
+                return body
         raise AssertionError("a request ends with an answer or an error")
 
     def watch(self, what: str, given: Mapping[str, Any], *, authorized: bool) -> AsyncIterator[bytes]:
@@ -70,18 +74,20 @@ class WorkerLink:
 
     async def _lines(
         self, what: str, given: Mapping[str, Any], authorized: bool, seconds: float | None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         self._last_id += 1
         number = self._last_id
-        queue = self._answers[number] = asyncio.Queue[tuple[str, bytes]]()
+        self._asking += 1
         self._stay()
         try:
             try:
                 async with asyncio.timeout(seconds):
                     process = await self._started()
-                    self._send(process, {"id": number, "ask": what, "authorized": authorized, "given": dict(given)})
             except TimeoutError:
                 raise LogDeviceError(Status.TIMEDOUT, "the console's worker process does not start") from None
+            # from here on: the end of a worker before this one is none of this request
+            queue = self._answers[number] = asyncio.Queue[tuple[str, bytes]]()
+            self._send(process, {"id": number, "ask": what, "authorized": authorized, "given": dict(given)})
             while True:
                 try:
                     async with asyncio.timeout(seconds):
@@ -92,10 +98,11 @@ class WorkerLink:
                     raise LogDeviceError(Status[status], json.loads(body))
                 yield body
         finally:
-            self._answers.pop(number, None)
-            if self._process is not None and self._process.returncode is None:
+            self._asking -= 1
+            sent = self._answers.pop(number, None) is not None
+            if sent and self._process is not None and self._process.returncode is None:
                 self._send(self._process, {"id": number, "ask": "forget"})
-            if not self._answers and not self._closed:
+            if not self._asking and not self._closed:
                 self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._nobody_looks)
 
     def _stay(self) -> None:
@@ -173,7 +180,8 @@ class WorkerLink:
             await self._end()
 
     async def _end(self) -> None:
-        process, self._process = self._process, None
+        """End the worker. Whoever is cancelled meanwhile leaves it to the next one: until it has ended, no other is started."""
+        process = self._process
         if process is None:
             return
         if process.stdin is not None:
@@ -184,7 +192,8 @@ class WorkerLink:
         except TimeoutError:
             process.kill()
             await process.wait()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks)
+        self._process = None
 
 
 def _import_path() -> str:
