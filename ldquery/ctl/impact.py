@@ -294,7 +294,8 @@ async def _check_tree_known(
     if others:
         raise LogDeviceError(
             Status.AGAIN,
-            f"which logs there are is not known: the log tree is not read here, nor by {name_some(others, _LOGS_NAMED)}",
+            f"which logs there are is not known: the log tree is not read here, nor by {name_some(others, _LOGS_NAMED)}. Try again soon; "
+            "with a cluster file from before the tree was enabled, take that of now (ldctl config show --to FILE)",
         )
 
 
