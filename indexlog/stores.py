@@ -13,6 +13,10 @@ from indexlog.manifest.commands import is_path
 from logdevice_py.core.status import LogDeviceError, Status
 
 
+class StoreUnavailable(OSError):
+    """The store did not give what was asked for: it may do so later."""
+
+
 class FileStore(Protocol):
     """Files by path; all calls block."""
 
@@ -24,6 +28,7 @@ class FileStore(Protocol):
 
         Raises:
             FileNotFoundError: there is none.
+            StoreUnavailable: as reading it does.
         """
 
     def list(self) -> list[tuple[str, int]]:
@@ -62,6 +67,47 @@ class MemoryStore:
         self.files.pop(path, None)
 
 
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreUnavailable(str(error)) from None
+
+
+class _RemoteFile:
+    """A file to be read whose store may fail: readers tell that from a file that is damaged."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return bool(self._file.closed)
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to so many bytes, or all that are left."""
+        with _store_errors():
+            data: bytes = self._file.read(None if size < 0 else size)
+            return data
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place."""
+        with _store_errors():
+            return int(self._file.seek(place, whence))
+
+    def tell(self) -> int:
+        """The place."""
+        return int(self._file.tell())
+
+
 class ArrowStore:
     """Files of a file system that pyarrow knows: objects of S3, which have their name when they are complete.
 
@@ -91,7 +137,8 @@ class ArrowStore:
 
     def open(self, path: str) -> Any:
         """Read a file."""
-        return self._system.open_input_file(self._at(path))
+        with _store_errors():
+            return pa.PythonFile(_RemoteFile(self._system.open_input_file(self._at(path))), "r")
 
     def list(self) -> list[tuple[str, int]]:
         """All files."""
