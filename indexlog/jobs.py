@@ -44,6 +44,10 @@ from logdevice_py.core.status import LogDeviceError, Status
 
 DEAL_BYTES_MAX: Final = 32_000_000
 """Payloads that are made into one container."""
+NAMED_BYTES_MAX: Final = 300_000
+"""What a command tells of the indexes of one container, about, without those that the last entry added: a command has an end."""
+_SLICE_BYTES: Final = 32
+"""Of a command for each index of a container, besides its code, at most."""
 T = TypeVar("T")
 
 
@@ -132,6 +136,13 @@ class DealtRange:
     size: int = 0
     unreadable: int = 0
     buffer: RowBuffer = field(default_factory=RowBuffer)
+    _indexes: set[str] = field(default_factory=set)
+    _named: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """No command tells of many more indexes: it ends with this entry."""
+        return self._named > NAMED_BYTES_MAX
 
     def add(self, lsn: int, payload: bytes | None, floors: Mapping[str, int]) -> None:
         """The next record."""
@@ -143,8 +154,12 @@ class DealtRange:
             return
         self.records += 1
         self.size += len(payload or b"")
-        if not floors or lsn > floors.get(row[0], 0):
+        index = row[0]
+        if not floors or lsn > floors.get(index, 0):
             self.buffer.add(*row)
+            if index not in self._indexes:
+                self._indexes.add(index)
+                self._named += len(index) + _SLICE_BYTES
 
 
 def floors_of(view: View, log: int) -> dict[str, int]:
@@ -155,14 +170,20 @@ def floors_of(view: View, log: int) -> dict[str, int]:
 
 
 def deal_range(
-    store: FileStore, path: str, records: Sequence[tuple[int, bytes | None]], floors: Mapping[str, int]
-) -> tuple[DealtRange, list[SliceEntry]]:
-    """Make a container, if there is anything for it."""
+    store: FileStore, path: str, raw: RawRange, floors: Mapping[str, int]
+) -> tuple[DealtRange, list[SliceEntry], RawRange]:
+    """Make a container of as much of a range as one command can tell of, whole entries, if there is anything for it; and what is left."""
     dealt = DealtRange()
-    for lsn, payload in records:
+    left = RawRange(raw.until, [])
+    until = 0
+    for place, (lsn, payload) in enumerate(raw.records):
+        if lsn != until and dealt.is_full:
+            left = RawRange(raw.until, raw.records[place:])
+            break
         dealt.add(lsn, payload, floors)
+        until = lsn
     slices = write_container(store, path, dealt.buffer.rows()) if len(dealt.buffer) else []
-    return dealt, slices
+    return dealt, slices, left
 
 
 def deal_job(
@@ -212,23 +233,29 @@ def _deal_log(
 def commit_range(
     view: View, store: FileStore, token: int, log: int, start: int, raw: RawRange, report: DealReport
 ) -> Steps[None]:
-    """Make the container of a range that was read, and commit it; nothing if somebody else was first."""
-    drops, floors = view().drops, floors_of(view, log)
-    path = f"{token}/{log}-{start}-{drops}.arrow"
-    dealt: DealtRange
-    slices: list[SliceEntry]
-    dealt, slices = yield DoWork(lambda: deal_range(store, path, raw.records, floors))
-    command = Deal(token, log, start, raw.until, drops, dealt.unreadable, path if slices else "", slices)
-    outcome: ManifestOutcome = yield ProposeCommand(command)
-    if outcome.refused is Status.STALE:
-        report.overtaken += 1
-    elif outcome.refused is None:
+    """Make containers of a range that was read, mostly one, and commit them; no more once somebody else was first."""
+    while start <= raw.until:
+        drops, floors = view().drops, floors_of(view, log)
+        path = f"{token}/{log}-{start}-{drops}.arrow"
+        dealt: DealtRange
+        slices: list[SliceEntry]
+        left: RawRange
+        dealt, slices, left = yield DoWork(partial(deal_range, store, path, raw, floors))
+        until = left.records[0][0] - 1 if left.records else raw.until
+        command = Deal(token, log, start, until, drops, dealt.unreadable, path if slices else "", slices)
+        outcome: ManifestOutcome = yield ProposeCommand(command)
+        if outcome.refused is Status.STALE:
+            report.overtaken += 1
+            return
+        if outcome.refused is Status.AGAIN:
+            return  # an index was dropped meanwhile, and the view knows it
+        if outcome.refused is not None:
+            raise refused(outcome)
         report.records += dealt.records
         report.bytes += dealt.size
         report.containers += bool(slices)
         report.unreadable += dealt.unreadable
-    elif outcome.refused is not Status.AGAIN:  # else an index was dropped meanwhile, and the view knows it
-        raise refused(outcome)
+        start, raw = until + 1, left
 
 
 # Merging

@@ -3,7 +3,7 @@ files to write; large ones are cut by document id, so that no task takes much lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -22,6 +22,14 @@ RUNS_MAX: Final = 2000
 """Of one file: all are committed by one command."""
 INPUTS_MAX: Final = 20_000
 """Parts of the runs of one file."""
+NAMED_BYTES_MAX: Final = 400_000
+"""What the command tells of the runs of one file, about: a command has an end."""
+PIECES_MAX: Final = 500
+"""Files that a large run is cut into: one command names them, and later those of several such runs as what they are merged from."""
+_RUN_BYTES: Final = 64
+"""Of a command for each run, besides the code of its index, at most."""
+_INPUT_BYTES: Final = 12
+"""Of a command for each part, besides its path, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,8 @@ def merge_work(
         cuts: by index, between which document ids it is cut.
     """
     group: list[MergePlan] = []
-    size = inputs = 0
+    size = inputs = named = 0
+    paths: set[str] = set()
 
     def shared() -> MergeWork:
         return MergeWork((MergeTask(tuple(group), shares_file=True, bytes=size),))
@@ -80,15 +89,26 @@ def merge_work(
             yield _cut_work(plan, (cuts or {}).get(plan.index, ()))
             continue
         if group and (
-            size + plan.bytes > policy.task_bytes or len(group) >= RUNS_MAX or inputs + len(plan.parts) > INPUTS_MAX
+            size + plan.bytes > policy.task_bytes
+            or len(group) >= RUNS_MAX
+            or inputs + len(plan.parts) > INPUTS_MAX
+            or named + _named_bytes(plan, paths) > NAMED_BYTES_MAX
         ):
             yield shared()
-            group, size, inputs = [], 0, 0
+            group, size, inputs, named, paths = [], 0, 0, 0, set()
         group.append(plan)
         size += plan.bytes
         inputs += len(plan.parts)
+        named += _named_bytes(plan, paths)
+        paths.update(part.path for part in plan.parts)
     if group:
         yield shared()
+
+
+def _named_bytes(plan: MergePlan, paths: Set[str]) -> int:
+    """What a command tells of a plan, about, in which some paths are named already."""
+    more = {part.path for part in plan.parts} - paths
+    return _RUN_BYTES + len(plan.index) + _INPUT_BYTES * len(plan.parts) + sum(len(path) + 3 for path in more)
 
 
 def _cut_work(plan: MergePlan, cuts: Sequence[str]) -> MergeWork:
@@ -108,7 +128,7 @@ def cuts_of(store: FileStore, plan: MergePlan, policy: MergePolicy) -> list[str]
     Raises:
         FileNotFoundError: a part was collected.
     """
-    return document_cuts(store, plan.parts, -(-plan.bytes // policy.task_bytes))
+    return document_cuts(store, plan.parts, min(PIECES_MAX, -(-plan.bytes // policy.task_bytes)))
 
 
 def do_merge(store: FileStore, path: str, task: MergeTask) -> list[OutputFile | None]:

@@ -36,6 +36,8 @@ class MergePolicy:
 
 
 STANDARD_POLICY: Final = MergePolicy()
+SLICES_AT_ONCE: Final = 4000
+"""That become one file, the oldest ones first: a command names each of them, and has an end."""
 ALL_AT_ONCE: Final = MergePolicy(0, 0, 0, float("inf"))
 """Everything that can be merged is."""
 
@@ -72,7 +74,7 @@ def plan_merge(index: str, parts: list[Part], policy: MergePolicy) -> MergePlan 
     """
     slices = [part for part in parts if part.kind is PartKind.UNSORTED]
     if slices and (len(slices) > policy.slices_max or sum(part.bytes for part in slices) > policy.slice_bytes_max):
-        return _planned(index, slices, PartKind.SORTED, len(parts) == len(slices), policy)
+        return _planned(index, slices[:SLICES_AT_ONCE], PartKind.SORTED, len(parts) == len(slices), policy)
     files = parts[: len(parts) - len(slices)]
     begin = next((at for at, part in enumerate(files) if part.kind is PartKind.SORTED), len(files))
     if len({part.run for part in files[begin:]}) <= policy.sorted_max:

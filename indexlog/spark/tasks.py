@@ -51,12 +51,16 @@ class MakeContainers:
         """Batches with the columns ``log_id``, ``lsn`` and ``payload``, each log's in its order."""
         found: dict[int, DealtRange] = {}
         first: dict[int, int] = {}
+        last: dict[int, int] = {}
         for batch in batches:
             logs, lsns, payloads = (batch.column(name).to_pylist() for name in ("log_id", "lsn", "payload"))
             for log, lsn, payload in zip(logs, lsns, payloads, strict=True):
+                if log in found and found[log].is_full and lsn != last[log]:
+                    yield self._write(log, first[log], found.pop(log))
                 if log not in found:
                     found[log], first[log] = DealtRange(), lsn
                 found[log].add(lsn, None if payload is None else bytes(payload), self.floors.get(log, {}))
+                last[log] = lsn
         for log, dealt in found.items():
             yield self._write(log, first[log], dealt)
 
