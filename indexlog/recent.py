@@ -65,7 +65,7 @@ class RecentRecords:
             of_index.popleft()
             if not of_index:
                 del self._of_index[index]
-        self.first = lsn + 1
+        self.first = max(self.first, lsn + 1)  # after a restart what goes may be older than a loss
 
     def take(self, index: str, start: int, until: int, bytes_max: int) -> RawRange | None:
         """The records of an index in [start, until], as `ReadRange`; None: some of that range are not here."""

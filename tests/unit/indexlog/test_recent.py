@@ -70,6 +70,22 @@ def test_after_a_loss_it_goes_on_behind_it() -> None:
     assert found.take("songs", 20, 20, 1) == RawRange(20, [(20, PAYLOADS["songs"])])
 
 
+def test_what_is_older_than_a_loss_goes_and_the_loss_stays() -> None:
+    """A batch of a reader has records on both sides of a gap, which is told first."""
+    entry = SIZE + RECORD_BYTES
+    found = RecentRecords(10, 3 * entry)
+    found.restart(20)
+    for lsn in (10, 11, 20, 21, 22):
+        found.add(lsn, PAYLOADS["books"])
+    found.advance(23)
+    assert (found.first, found.size) == (20, 3 * entry)
+    assert found.take("books", 12, 22, 1 << 20) is None, "of 12 to 19 nobody knows"
+    assert found.has_since("films", 19)
+    assert found.take("books", 20, 22, 1) is not None
+    found.add(23, PAYLOADS["books"])
+    assert found.first == 21
+
+
 def test_what_is_no_modification_has_no_index() -> None:
     found = RecentRecords(1, 1000)
     wrong = (
