@@ -191,23 +191,26 @@ async def _repeating(
     async with asyncio.TaskGroup() as group:
         for name, work, every in jobs:
             if every is not None:
-                group.create_task(_repeat(name, work, every, metrics, stop), name=f"{name} of an index log")
+                group.create_task(repeat(name, work, every, metrics, stop), name=f"{name} of an index log")
         try:
             yield
         finally:
             stop.set()
 
 
-async def _repeat(
+async def repeat(
     name: str, work: Callable[[], Awaitable[None]], every: float, metrics: IndexServiceMetrics, stop: asyncio.Event
 ) -> None:
+    """Do a job every so many seconds, until it is to stop; one that fails is told, counted, and done again."""
     while not stop.is_set():
         metrics.jobs += 1
         try:
             await work()
-        except (LogDeviceError, OSError) as error:  # of the cluster, of the store: it is tried again
+        except Exception as error:
+            # whatever one job meets in the cluster, in the store or in one index: it is tried again, and pages are served meanwhile
             metrics.jobs_failed += 1
-            log_.error("%s: %s", name, error)
+            is_known = isinstance(error, LogDeviceError | OSError)
+            log_.error("%s: %s", name, error if is_known else repr(error), exc_info=not is_known)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), every)
 

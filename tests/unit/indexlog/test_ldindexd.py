@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from indexlog.serving.ldindexd import parser, run
-from logdevice_py.core.status import LogDeviceError
+from indexlog.serving.ldindexd import parser, repeat, run
+from indexlog.serving.metrics import IndexServiceMetrics
+from logdevice_py.core.status import LogDeviceError, Status
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,31 @@ def test_a_token_file_is_looked_for_where_the_program_runs(tmp_path: Path, monke
     arguments = parser().parse_args(["-c", str(tmp_path / "cluster.toml"), "--token-file", "secret"])
     with pytest.raises(LogDeviceError, match="here/secret: a token has at least 16 characters"):
         asyncio.run(run(arguments))
+
+
+def test_a_job_that_fails_is_told_counted_and_done_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever it meets: pages are served meanwhile, and other jobs go on."""
+    failures: list[Exception] = [
+        LogDeviceError(Status.DATALOSS, "file 1/a of the store is damaged"),
+        OSError("the disk is full"),
+        ArithmeticError("offset overflow"),
+    ]
+
+    async def repeated() -> IndexServiceMetrics:
+        metrics, stop, left = IndexServiceMetrics(), asyncio.Event(), iter(failures)
+
+        async def work() -> None:
+            for error in left:
+                raise error
+            stop.set()
+
+        await asyncio.wait_for(repeat("optimize", work, 0.001, metrics, stop), 30)
+        return metrics
+
+    metrics = asyncio.run(repeated())
+    assert (metrics.jobs, metrics.jobs_failed) == (4, 3)
+    assert caplog.messages == [
+        "optimize: DATALOSS: file 1/a of the store is damaged",
+        "optimize: the disk is full",
+        "optimize: ArithmeticError('offset overflow')",
+    ]
