@@ -35,7 +35,7 @@ from indexlog.manifest.commands import (
     SliceEntry,
 )
 from indexlog.manifest.parts import JobKind, PartKind
-from indexlog.merging import MergeWork, cuts_of, do_merge, merge_work
+from indexlog.merging import MergeTask, MergeWork, cuts_of, do_merge, merge_work
 from indexlog.planning import MergePlan, MergePolicy, forgettable, garbage, plan_merge
 from indexlog.records import readable_row
 from indexlog.stored import write_container
@@ -83,7 +83,7 @@ class MergeReport(AddedReport):
     records: int = 0
     """That were written."""
     bytes: int = 0
-    """That were written."""
+    """What these take in memory, about."""
     overtaken: int = 0
     """Merges that were refused: others had replaced an input."""
 
@@ -272,17 +272,23 @@ def merge_job(
         policy: what is merged.
         index: only this one.
         share: which share of all indexes, from 0 on, of how many that other jobs do at the same time.
+
+    Raises (at the end, other indexes are merged):
+        LogDeviceError: DATALOSS: a file is missing, or damaged.
     """
 
     def work(token: int) -> Steps[MergeReport]:
         report = MergeReport()
+        lost: dict[str, LogDeviceError] = {}
         yield ConfirmView()
         number = 0
-        while plans := merge_plans(view, policy, index=index, share=share):
+        while plans := [plan for plan in merge_plans(view, policy, index=index, share=share) if plan.index not in lost]:
             cuts = yield from find_cuts(store, plans, policy)
             for each in merge_work(plans, policy, cuts):
                 number += 1
-                yield from _merge(view, store, f"{token}/{number}", token, each, report)
+                yield from _merge(view, store, f"{token}/{number}", token, each, report, lost)
+        for error in lost.values():
+            raise error
         return report
 
     return job(work, JobKind.MERGE)
@@ -297,6 +303,9 @@ def find_cuts(store: FileStore, plans: Iterable[MergePlan], policy: MergePolicy)
                 found[plan.index] = yield DoWork(partial(cuts_of, store, plan, policy))
             except FileNotFoundError:  # whoever merges it is told as well
                 continue
+            except LogDeviceError as error:
+                if error.status is not Status.DATALOSS:
+                    raise
     return found
 
 
@@ -314,18 +323,48 @@ def merge_plans(
     ]
 
 
-def _merge(view: View, store: FileStore, path: str, token: int, work: MergeWork, report: MergeReport) -> Steps[None]:
+def _merge(
+    view: View,
+    store: FileStore,
+    path: str,
+    token: int,
+    work: MergeWork,
+    report: MergeReport,
+    lost: dict[str, LogDeviceError],
+) -> Steps[None]:
+    """Merge and commit; of several indexes those that have all of their files. To `lost` go others, each with what it lacks."""
+    try:
+        outputs = yield from _outputs(view, store, path, work)
+    except LogDeviceError as error:
+        if error.status is not Status.DATALOSS:
+            raise
+        plans = work.plans
+        if len(plans) == 1:
+            lost[plans[0].index] = error
+            return
+        half = len(plans) // 2
+        for number, some in enumerate((plans[:half], plans[half:])):
+            task = MergeTask(some, shares_file=True, bytes=sum(plan.bytes for plan in some))
+            yield from _merge(view, store, f"{path}.{number}", token, MergeWork((task,)), report, lost)
+        return
+    if outputs is None:
+        report.overtaken += 1
+        return
+    yield from commit_merge(token, work, outputs, report)
+
+
+def _outputs(view: View, store: FileStore, path: str, work: MergeWork) -> Steps[list[list[OutputFile | None]] | None]:
+    """Write files; what the runs of each task came to. None: parts were replaced and collected meanwhile."""
     outputs: list[list[OutputFile | None]] = []
     for task in work.tasks:
         try:
             outputs.append((yield DoWork(partial(do_merge, store, f"{path}-{task.name}", task))))
-        except FileNotFoundError as error:  # replaced and collected meanwhile
+        except FileNotFoundError as error:
             yield ConfirmView()
             if all(set(plan.parts) <= set(view().parts(plan.index)) for plan in work.plans):
                 raise lost_file(", ".join(plan.index for plan in work.plans[:10]), error) from None
-            report.overtaken += 1
-            return
-    yield from commit_merge(token, work, outputs, report)
+            return None
+    return outputs
 
 
 def commit_merge(

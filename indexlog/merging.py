@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import pyarrow as pa
 
-from indexlog.columns import IndexRows, merged, merged_rows, merged_runs
+from indexlog.columns import IndexRows, merged, merged_rows, merged_runs, size_of
 from indexlog.manifest.commands import OutputFile
 from indexlog.planning import STANDARD_POLICY, MergePlan, MergePolicy
 from indexlog.stored import document_cuts, read_rows, read_run, write_pack, write_run
@@ -149,13 +149,28 @@ def do_merge(store: FileStore, path: str, task: MergeTask) -> list[OutputFile | 
 def _merge_piece(store: FileStore, path: str, task: MergeTask) -> OutputFile | None:
     """Write the file of one index, whatever its size: at once if it fits into memory, which is several times as fast."""
     (plan,) = task.plans
-    runs: list[Iterator[pa.Table]] = [read_run(store, part, task.after, task.until) for part in plan.parts]
-    if task.bytes <= _AT_ONCE_BYTES:
-        read = [table for run in runs for table in run]
-        tables = iter([merged(read, oldest=plan.is_oldest)] if read else [])
+    tables = None if task.bytes > _AT_ONCE_BYTES else _whole(_runs(store, task))
+    if tables is None:
+        merging = merged_runs(_runs(store, task), oldest=plan.is_oldest)
     else:
-        tables = merged_runs(runs, oldest=plan.is_oldest)
-    return write_run(store, path, plan.kind, plan.timestamp, tables)
+        merging = iter([merged(tables, oldest=plan.is_oldest)] if tables else [])
+    return write_run(store, path, plan.kind, plan.timestamp, merging)
+
+
+def _runs(store: FileStore, task: MergeTask) -> list[Iterator[pa.Table]]:
+    (plan,) = task.plans
+    return [read_run(store, part, task.after, task.until) for part in plan.parts]
+
+
+def _whole(runs: Iterable[Iterator[pa.Table]]) -> list[pa.Table] | None:
+    """All that runs hold; None: it is too much, as files of earlier versions do not tell what they take in memory."""
+    found, size = [], 0
+    for table in chain.from_iterable(runs):
+        size += size_of(table)
+        if size > 2 * _AT_ONCE_BYTES:
+            return None
+        found.append(table)
+    return found
 
 
 def _packed_rows(store: FileStore, plans: Sequence[MergePlan]) -> IndexRows:

@@ -55,29 +55,25 @@ def write_pack(
         rows: of all runs; there are some.
         kinds: of the part of each index, with its timestamp.
     """
-    size = _write_rows(store, path, rows.table, "zstd")
-    totals = list(rows.totals())
-    whole = sum(raw for _, _, raw, _ in totals)
+    _write_rows(store, path, rows.table, "zstd")
     found: dict[str, OutputFile] = {}
     place = 0
-    for index, records, raw, _ in totals:
+    for index, records, size, _ in rows.totals():
         kind, timestamp = kinds[index]
-        found[index] = OutputFile(path, kind, records, max(1, raw * size // whole), timestamp, place)
+        found[index] = OutputFile(path, kind, records, size, timestamp, place)
         place += records
     return found
 
 
-def _write_rows(store: FileStore, path: str, table: pa.Table, compression: str) -> int:
-    """A container; its size."""
+def _write_rows(store: FileStore, path: str, table: pa.Table, compression: str) -> None:
+    """A container."""
     step = max(1, len(table) * BATCH_BYTES // max(BATCH_BYTES, size_of(table)))
     table = table.replace_schema_metadata({_ROWS: str(step), _CHECKSUM: ""})
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-    with store.create(path) as file:
-        with pa.ipc.new_file(file, table.schema, options=options) as writer:
-            for number, begin in enumerate(range(0, len(table), step)):
-                batch = _in_one_piece(table.slice(begin, step))
-                writer.write_batch(batch, {_CHECKSUM: str(_checksum(batch, number, step))})
-        return file.tell()
+    with store.create(path) as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+        for number, begin in enumerate(range(0, len(table), step)):
+            batch = _in_one_piece(table.slice(begin, step))
+            writer.write_batch(batch, {_CHECKSUM: str(_checksum(batch, number, step))})
 
 
 def _in_one_piece(table: pa.Table) -> pa.RecordBatch:
@@ -251,17 +247,16 @@ def write_run(
     first = next(pieces, None)
     if first is None:
         return None
-    records, checksums, lasts = 0, list[int](), list[str]()
-    with store.create(path) as file:
-        with pq.ParquetWriter(file, SCHEMA, **_WRITE_OPTIONS) as writer:
-            for number, piece in enumerate(chain([first], pieces)):
-                writer.write_table(piece, row_group_size=len(piece))
-                records += len(piece)
-                checksums.append(_checksum(_in_one_piece(piece), number))
-                lasts.append(piece.column("docid")[-1].as_py())
-            told = " ".join(map(str, [*checksums, _checksum_of_lasts(lasts)]))
-            writer.add_key_value_metadata({_CHECKSUM: told})
-        size = file.tell()
+    records, size, checksums, lasts = 0, 0, list[int](), list[str]()
+    with store.create(path) as file, pq.ParquetWriter(file, SCHEMA, **_WRITE_OPTIONS) as writer:
+        for number, piece in enumerate(chain([first], pieces)):
+            writer.write_table(piece, row_group_size=len(piece))
+            records += len(piece)
+            size += size_of(piece)
+            checksums.append(_checksum(_in_one_piece(piece), number))
+            lasts.append(piece.column("docid")[-1].as_py())
+        told = " ".join(map(str, [*checksums, _checksum_of_lasts(lasts)]))
+        writer.add_key_value_metadata({_CHECKSUM: told})
     return OutputFile(path, kind, records, size, timestamp)
 
 

@@ -220,7 +220,7 @@ async def _optimize(log: IndexLog, arguments: argparse.Namespace) -> int:
     async def work() -> str:
         policy = ALL_AT_ONCE if arguments.all else STANDARD_POLICY
         done = await log.optimize(policy, index=arguments.index, jobs=arguments.jobs)
-        return f"sorted {done.sorted} and optimized {done.optimized} times, {done.records} documents, {done.bytes} bytes written"
+        return f"sorted {done.sorted} and optimized {done.optimized} times, {done.records} documents written, {done.bytes} bytes unpacked"
 
     return await _repeat(arguments, work)
 

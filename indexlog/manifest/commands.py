@@ -38,6 +38,7 @@ class OutputFile(NamedTuple):
     kind: PartKind
     records: int
     bytes: int
+    """As `Part.bytes`."""
     timestamp: int
     place: int = WHOLE_FILE
     """As `Part.place`."""

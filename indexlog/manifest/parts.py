@@ -42,7 +42,7 @@ class Part:
     kind: PartKind
     records: int
     bytes: int
-    """As stored, about where a file holds several indexes; of a slice, what it takes in memory."""
+    """What its rows take in memory, about: of what is stored it may be a hundred times as much. Files of earlier versions tell what is stored."""
     timestamp: int
     """Milliseconds since 1970, of its oldest (unsorted, sorted) or newest (optimized) modification by clocks of writers: for its name."""
     made: int

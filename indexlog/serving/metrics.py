@@ -26,7 +26,7 @@ class IndexServiceMetrics(HttpMetrics):
     dealt_records: int = counter("Modifications that this process dealt.", unit="records")
     dealt_bytes: int = counter("Of their payloads.", unit="bytes")
     merged_records: int = counter("Modifications in files that this process sorted or optimized.", unit="records")
-    merged_bytes: int = counter("Of these files.", unit="bytes")
+    merged_bytes: int = counter("What these take in memory, about.", unit="bytes")
     collected_bytes: int = counter("Of files that this process deleted.", unit="bytes")
 
 
@@ -37,7 +37,7 @@ class IndexLogMetrics:
     indexes: int = gauge("Indexes that have files or slices.", unit="indexes")
     parts: int = gauge("Live files and slices.", unit="parts")
     records: int = gauge("Modifications in these.", unit="records")
-    parts_bytes: int = gauge("Of these.", unit="bytes")
+    parts_bytes: int = gauge("What these take in memory, about.", unit="bytes")
     retired_parts: int = gauge("Files and slices that were replaced and are kept for readers.", unit="parts")
     undealt_records: int = gauge("Records of raw logs that are not dealt, as far as they were read.", unit="records")
     undealt_bytes: int = gauge("Of their payloads.", unit="bytes")

@@ -41,7 +41,7 @@ class IndexPiece:
     tail: bytes
     """What is not dealt of them, as a stream of Arrow; empty: nothing is."""
     size: int
-    """Stored bytes, about."""
+    """Bytes in memory, about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class IndexLogsRow:
     indexes: int = column(_INTEGER, "Indexes that have files or slices.")
     parts: int = column(_INTEGER, "These, of all indexes.")
     records: int = column(_INTEGER, "Modifications in these.")
-    bytes: int = column(_INTEGER, "Of these, as they are stored; of slices what they take in memory.")
+    bytes: int = column(_INTEGER, "What these take in memory, about.")
     retired: int = column(_INTEGER, "Files and slices that were replaced and are kept for readers.")
     forgotten: int = column(_INTEGER, "Page tokens of earlier states have expired.")
     jobs: int = column(_INTEGER, "Jobs that have begun and not ended.")
@@ -40,7 +40,7 @@ class IndexesRow:
     sorted: int = column(_INTEGER, "Files made of slices.")
     optimized: int = column(_INTEGER, "Files made of files.")
     records: int = column(_INTEGER, "Modifications in all of these.")
-    bytes: int = column(_INTEGER, "Of these, as they are stored; of slices what they take in memory.")
+    bytes: int = column(_INTEGER, "What these take in memory, about.")
 
 
 @table("index_files", TableSource.INDEX_LOGS)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgpack
+import pytest
 
 from client.replica.commands import COMMAND_BYTES_MAX, CommandRefused, StateVersion, refusal
-from indexlog.columns import rows_of
+from indexlog import merging
+from indexlog.columns import rows_of, table_of
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -23,12 +26,12 @@ from indexlog.effects import (
 from indexlog.jobs import MergeReport, commit_merge, deal_job, merge_job
 from indexlog.manifest import commands as m
 from indexlog.manifest.commands import OutputFile
-from indexlog.manifest.parts import Part, PartKind
+from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.manifest.state import ManifestState
 from indexlog.merging import merge_work
-from indexlog.planning import ALL_AT_ONCE, STANDARD_POLICY, plan_merge
+from indexlog.planning import ALL_AT_ONCE, STANDARD_POLICY, MergePlan, plan_merge
 from indexlog.records import LogRecord, Modification, encode_record
-from indexlog.stored import read_run
+from indexlog.stored import read_run, write_run
 from indexlog.stores import MemoryStore
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -132,6 +135,67 @@ def test_an_index_of_very_many_slices_is_merged_by_commands_that_fit() -> None:
         sizes.append(len(m.encode_manifest_command(command.command)))
     assert len(sizes) == 4
     assert max(sizes) < 0.7 * COMMAND_BYTES_MAX
+
+
+@pytest.mark.parametrize("own_file", [False, True], ids=["shared", "own"])
+@pytest.mark.parametrize("lost", ["damaged", "missing"])
+def test_a_file_that_is_lost_is_not_in_the_way_of_other_indexes(lost: str, own_file: bool) -> None:
+    """In one job, which tells of it at the end."""
+    bench = Bench()
+    policy = replace(ALL_AT_ONCE, own_file_bytes=0 if own_file else 1 << 30)
+    indexes = [f"index-{number}" for number in range(9)]
+    for index in (indexes[1], indexes[6]):  # each is in a container of its own
+        bench.entries.append([put(index)])
+        bench.run(deal_job(lambda: bench.state, bench.store))
+        path = bench.state.parts(index)[0].path
+        if lost == "damaged":
+            bench.store.files[path] = bench.store.files[path][:-1]
+        else:
+            bench.store.delete(path)
+    for docid in ("a", "b"):
+        bench.entries.append([put(index, docid) for index in indexes])
+        bench.run(deal_job(lambda: bench.state, bench.store))
+    with pytest.raises(LogDeviceError, match=r"DATALOSS: .*1/4000001-1-0\.arrow"):
+        bench.run(merge_job(lambda: bench.state, bench.store, policy))
+    assert [len(bench.state.parts(index)) for index in indexes] == [1, 3, 1, 1, 1, 1, 3, 1, 1]
+    assert bench.documents(indexes[8]) == ["a", "b"]
+    assert bench.state.jobs == {}
+
+
+def test_parts_are_judged_by_what_they_take_in_memory() -> None:
+    """A store may hold texts in a hundredth of that, and what is merged is in memory."""
+    bench = Bench()
+    text = "x" * 200_000
+    for number in range(31):
+        change = Modification(True, {"text": text})
+        bench.entries.append([encode_record(LogRecord("books", f"{number}-{n}", change)) for n in range(4)])
+        bench.run(deal_job(lambda: bench.state, bench.store))
+    for policy in (STANDARD_POLICY, ALL_AT_ONCE):
+        bench.run(merge_job(lambda: bench.state, bench.store, policy))
+        parts = bench.state.parts("books")
+        assert [part.place for part in parts] == [WHOLE_FILE] * len(parts), "it is no small index"
+        assert len(parts) == 2, "and is cut into tasks"
+        assert sum(part.bytes for part in parts) > 31 * 4 * len(text)
+        assert sum(len(bench.store.files[part.path]) for part in parts) < 31 * len(text) / 10
+
+
+def test_what_takes_more_memory_than_it_tells_is_merged_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of earlier versions tell what is stored."""
+    monkeypatch.setattr(merging, "_AT_ONCE_BYTES", 1000)
+    store = MemoryStore()
+    runs = [[f"{number:03}" for number in range(begin, 100, 2)] for begin in (0, 1)]
+    for number, docids in enumerate(runs):
+        table = table_of((docid, Modification(True, {"n": docid})) for docid in docids)
+        assert write_run(store, f"1/{number}", PartKind.SORTED, 1, [table]) is not None
+    parts = tuple(
+        Part(f"1/{number}", WHOLE_FILE, PartKind.SORTED, 50, 10, 1, number, number, number) for number in (0, 1)
+    )
+    task = merging.MergeTask((MergePlan("books", parts, PartKind.OPTIMIZED, True),), shares_file=False, bytes=20)
+    assert merging._whole(read_run(store, part) for part in parts) is None
+    (output,) = merging.do_merge(store, "2/1", task)
+    assert output is not None
+    found = [docid for table in read_run(store, replace(parts[0], path="2/1")) for docid, _ in rows_of(table)]
+    assert found == sorted(runs[0] + runs[1])
 
 
 def test_very_many_indexes_with_long_codes_are_merged_by_commands_that_fit() -> None:
