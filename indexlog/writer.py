@@ -228,27 +228,39 @@ class IndexWriter(PublicNames):
         self._answered.set()
 
     async def _reroute(self) -> None:
-        """Wait until nothing is under way to the generation that has ended, and send what it did not take to the next one, in order."""
+        """Wait until nothing is under way to the generation that has ended, and send what it did not take to the next one, in order; again, if that ends meanwhile."""
         try:
-            while len(self._sent) > len(self._refused):
-                self._answered.clear()
-                await self._answered.wait()
-            assert self._generation is not None
-            self._waiting.extendleft(reversed(self._sent))
-            self._sent.clear()
-            self._refused.clear()
-            self._generation = await self._next_generation(self._generation.number)
-            while self._waiting:
-                await self._open_writer().ready()
-                self._send(self._waiting.popleft())
+            while self._refused:
+                while len(self._sent) > len(self._refused):
+                    self._answered.clear()
+                    await self._answered.wait()
+                assert self._generation is not None
+                self._waiting.extendleft(reversed(self._sent))
+                self._sent.clear()
+                self._refused.clear()
+                self._generation = await self._next_generation(self._generation.number)
+                await self._send_waiting()
         except BaseException as error:
-            for entry in self._waiting:
+            for entry in [*self._refused, *self._waiting]:
+                self._sent.pop(entry, None)
                 if not entry.future.done():
                     entry.future.set_exception(_as_error(error))
+            self._refused.clear()
             self._waiting.clear()
             raise
         finally:
             self._rerouting = None
+
+    async def _send_waiting(self) -> None:
+        while self._waiting and not self._refused:
+            await self._open_writer().ready()
+            entry = self._waiting[0]
+            try:
+                self._send(entry)
+            except LogDeviceError as error:  # of this one, as of an append at another time
+                if not entry.future.done():
+                    entry.future.set_exception(error)
+            self._waiting.popleft()
 
 
 def _as_error(error: BaseException) -> LogDeviceError:
