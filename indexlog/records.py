@@ -287,7 +287,8 @@ def readable_row(payload: bytes | None) -> tuple[str, str, bool, int, bytes | No
 
 def peek_index(data: bytes) -> str | None:
     """Of which index a record is, without looking at the rest of it; None: it is none, as far as can be seen."""
-    unpacker = msgpack.Unpacker(max_buffer_size=RECORD_BYTES_MAX)
+    # what an array declares is reserved before it is read: there is none in what is looked at
+    unpacker = msgpack.Unpacker(max_buffer_size=RECORD_BYTES_MAX, max_array_len=_VALUES, max_map_len=0, max_ext_len=0)
     try:
         unpacker.feed(data)
         if unpacker.read_array_header() != _VALUES or unpacker.unpack() != _FORMAT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from indexlog.effects import RawRange
 from indexlog.recent import RECORD_BYTES, RecentRecords
 from indexlog.records import LogRecord, Modification, encode_record, peek_index
@@ -101,3 +103,16 @@ def test_what_is_no_modification_has_no_index() -> None:
     assert [found.add(1, payload) for payload in wrong] == [None] * len(wrong)
     assert found.size == 0
     assert peek_index(b"\x98\x01\xa5books") == "books"
+
+
+def test_what_is_no_modification_is_seen_to_be_none_in_little_memory() -> None:
+    """Arrays that declare a million elements, one in the other."""
+    wrong = b"\x98" + b"\xdd\x00\x0f\xff\xff" * 200
+    tracemalloc.start()
+    try:
+        assert peek_index(wrong) is None
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4_000_000
+    assert [peek_index(b"\x98\x01" + each) for each in (b"\x80", b"\xdf\x00\x0f\xff\xff", b"\xd4\x01a")] == [None] * 3
