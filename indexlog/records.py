@@ -159,10 +159,17 @@ def _variables(value: Any) -> dict[int, float]:
     for number, worth in value.items():
         if type(number) is not int or not 0 <= number <= VARIABLE_MAX:
             raise ValueError(f"the number of a variable is {str(number)[:20]}; 0 to {VARIABLE_MAX} are allowed")
-        if type(worth) not in (int, float) or not math.isfinite(worth):
+        if type(worth) not in (int, float) or not _is_finite(worth):
             raise ValueError(f"variable {number} is {str(worth)[:20]}; a finite number is expected")
         found[number] = float(worth)
     return found
+
+
+def _is_finite(number: int | float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer that is larger than all floats
+        return False
 
 
 def _timestamp(value: Any) -> int:

@@ -94,6 +94,7 @@ WRONG = [
     (LogRecord("a", "d", Modification(variables={"x": 1.0})), "number of a variable"),
     (LogRecord("a", "d", Modification(variables={-1: 1.0})), "number of a variable"),
     (LogRecord("a", "d", Modification(variables={1: math.nan})), "finite"),
+    (LogRecord("a", "d", Modification(variables={1: 10**400})), "finite"),
     (LogRecord("a", "d", Modification(True, categories=None)), "categories"),
     (LogRecord("a", "d", Modification(True, timestamp=-1)), "timestamp"),
 ]
