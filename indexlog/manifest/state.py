@@ -7,11 +7,13 @@ Rules that `docs/decisions/0017-index-log.md` gives reasons for and that hold he
 3. *Oldest*: deletes go only with a run that begins with the index's oldest part.
 4. *Ended*: a token that has ended commits nothing.
 5. *Floors*: a deal that does not know of a drop is refused.
-6. *Passed*: a job that commits nothing while `PASSED_MAX` later ones of its kind end is dead, and ends.
+6. *Passed*: a job that commits nothing while `PASSED_MAX` later ones of its kind end is dead, and ends. So does, when `JOBS_MAX` have begun and not ended, one of more
+   than `PASSED_MAX` of one kind: theirs are killed again and again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -191,7 +193,7 @@ class ManifestState:
 
     def _begin(self, wanted: BeginJob, time: Timestamp) -> bytes:
         if len(self.jobs) >= JOBS_MAX:
-            raise refuse(Status.NOBUFS, f"{JOBS_MAX} jobs have begun and not ended")
+            self._make_room()
         token = self.next_token
         self.next_token += 1
         self.jobs[token] = max(0, time)
@@ -199,6 +201,16 @@ class ManifestState:
             self.passed[token] = wanted.kind, 0
         result: bytes = msgpack.packb(token)
         return result
+
+    def _make_room(self) -> None:
+        """Of the kind of which most jobs have not ended, the one ends that most later ones have passed; of those the oldest."""
+        kinds = Counter(kind for kind, _ in self.passed.values())
+        kind, count = max(kinds.items(), key=lambda each: (each[1], each[0]), default=(JobKind.OTHER, 0))
+        if count <= PASSED_MAX:
+            raise refuse(Status.NOBUFS, f"{JOBS_MAX} jobs have begun and not ended")
+        of_kind = [(passed, -token) for token, (each, passed) in self.passed.items() if each is kind]
+        dead = -max(of_kind)[1]
+        del self.jobs[dead], self.passed[dead]
 
     def _end(self, wanted: EndJob) -> None:
         self._check_token(wanted.token)

@@ -26,7 +26,7 @@ from indexlog.manifest.commands import (
     encode_manifest_command,
 )
 from indexlog.manifest.parts import IndexFloor, JobKind, Part, PartKind
-from indexlog.manifest.state import PASSED_MAX, ManifestState
+from indexlog.manifest.state import JOBS_MAX, PASSED_MAX, ManifestState
 from tests.golden.index_log import COMMANDS, manifest_of
 
 SLICES = [SliceEntry("books", 2, 300, 5)]
@@ -253,3 +253,33 @@ def test_a_job_that_commits_lives() -> None:
     assert after_jobs(state, JobKind.DEAL, PASSED_MAX - 1) == [1, 2, 3]
     assert after_jobs(state, JobKind.MERGE, 1) == [1, 3]
     assert after_jobs(state, JobKind.DEAL, 1) == [1]
+
+
+def test_jobs_of_one_kind_that_are_killed_again_and_again_make_room() -> None:
+    """No one of them ends, so none passes another."""
+    state = dealt(0)
+    for _ in range(2 * JOBS_MAX):
+        apply(state, BeginJob(JobKind.MERGE), BeginJob(JobKind.DEAL))
+        apply(state, EndJob(state.next_token - 1))
+    assert len(state.jobs) == JOBS_MAX - 1
+    newest = state.next_token - 2
+    assert state.jobs.keys() == {1, *range(newest - 2 * (JOBS_MAX - 3), newest + 1, 2)}
+    check_refused(state, EndJob(2), "PREEMPTED: job 2 has ended")
+    assert vars(ManifestState.decode(state.encode())) == vars(state)
+
+
+def test_of_jobs_that_make_room_the_one_goes_that_others_have_passed() -> None:
+    state = apply(dealt(2), BeginJob(JobKind.MERGE), BeginJob(JobKind.MERGE))
+    after_jobs(state, JobKind.MERGE, PASSED_MAX - 1)
+    apply(state, Replace(2, "books", keys(1), True, [SORTED._replace(path="2/s")]))
+    apply(state, *[BeginJob(JobKind.MERGE)] * (JOBS_MAX - 2))
+    assert {1, 2} <= state.jobs.keys()
+    assert 3 not in state.jobs
+
+
+def test_jobs_of_which_nothing_is_known_make_no_room() -> None:
+    state = apply(dealt(0), *[BeginJob()] * (JOBS_MAX - PASSED_MAX - 1), *[BeginJob(JobKind.DEAL)] * PASSED_MAX)
+    assert len(state.jobs) == JOBS_MAX
+    check_refused(state, BeginJob(JobKind.DEAL), f"NOBUFS: {JOBS_MAX} jobs have begun and not ended")
+    apply(state, EndJob(1), BeginJob(JobKind.DEAL), BeginJob(JobKind.DEAL))
+    assert len(state.jobs) == JOBS_MAX
