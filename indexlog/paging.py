@@ -7,6 +7,7 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgpack
@@ -189,12 +190,27 @@ def read_page(view: View, store: FileStore, index: str, token: str | None = None
 def _begin(view: View, index: str) -> Steps[PageToken]:
     check = _checked_index(index)
     yield ConfirmView()
-    state = view()
-    serial, dealt, generations = state.serial, dict(state.dealt), state.readable()
-    drop, floors = _drop_and_floors(state, index)
-    tail = yield from _ranges(generations, lambda log: max(dealt[log], floors.get(log, 0)) + 1)
+    while True:
+        state = view()
+        serial, dealt, generations = state.serial, dict(state.dealt), state.readable()
+        drop, floors = _drop_and_floors(state, index)
+        tail = yield from _ranges(generations, partial(_first_to_read, dealt, floors))
+        if (yield from _is_of_one_moment(view, index, drop, tail)):
+            break
     newest = generations[-1]
     return PageToken(check, serial, drop, newest.number, len(newest.logs), tail)
+
+
+def _is_of_one_moment(view: View, index: str, drop: int, tail: Sequence[tuple[int, int, int]]) -> Steps[bool]:
+    """Whether what is read of raw logs was written before any drop that the state does not know: what is behind one does not go with what the state has."""
+    if all(first > last for _, first, last in tail):
+        return True
+    yield ConfirmView()
+    return view().last_drop(index) == drop
+
+
+def _first_to_read(dealt: Mapping[int, int], floors: Mapping[int, int], log: int) -> int:
+    return max(dealt[log], floors.get(log, 0)) + 1
 
 
 def _drop_and_floors(state: ManifestState, index: str) -> tuple[int, Mapping[int, int]]:
@@ -235,6 +251,8 @@ def _go_on(view: View, at: PageToken) -> Steps[PageToken]:
         ended = RoutingGeneration(at.generation, tuple(positions), tuple(tails[log] for log in positions))
         generations.insert(0, ended)
     tail = yield from _ranges(generations, lambda log: max(positions.get(log, 1), floors.get(log, 0) + 1))
+    if not (yield from _is_of_one_moment(view, at.index, drop, tail)):
+        raise PageExpired(f"index {at.index} was dropped")
     newest = generations[-1]
     return PageToken(at.index, None, drop, newest.number, len(newest.logs), tail)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from client.spark.options import refusal
 from indexlog.columns import SCHEMA, between, merged_runs, rows_of, size_of, table_of
 from indexlog.effects import ConfirmView, DoWork, FindTails, RawRange, ReadRange, Steps, View
-from indexlog.manifest.parts import Part
+from indexlog.manifest.parts import IndexFloor, Part, RoutingGeneration
 from indexlog.manifest.state import ManifestState
 from indexlog.records import Modification, readable_record
 from indexlog.spark.options import IndexOptions
@@ -59,18 +59,26 @@ def plan_read(view: View, store: FileStore, options: IndexOptions) -> Steps[list
     Raises:
         LogDeviceError: INVALID_PARAM: too much is not dealt; DATALOSS; STALE: files were collected meanwhile.
     """
-    yield ConfirmView()
-    state = view()
-    serial, url = state.serial, state.store
-    live = {index: tuple(parts) for index, parts in state.indexes.items() if options.wants(index)}
+    while True:
+        yield ConfirmView()
+        state = view()
+        serial, url = state.serial, state.store
+        live = {index: tuple(parts) for index, parts in state.indexes.items() if options.wants(index)}
+        undealt = _Undealt(state.readable(), dict(state.dealt), _floors(state, options))
+        if not options.live_tail:
+            break
+        tails: Mapping[int, int] = yield FindTails(undealt.open_logs)
+        yield ConfirmView()  # what is behind a drop is of another moment than what the state before it has
+        if _floors(view(), options) == undealt.floors:
+            break
     rows: Rows = {}
     if options.live_tail:
-        yield from _read_tail(state, options, rows)
-    tails = {index: table_of(changes) for index, changes in rows.items()}
+        yield from _read_tail(undealt, tails, options, rows)
+    found = {index: table_of(changes) for index, changes in rows.items()}
     rows.clear()
     pieces: list[IndexPiece] = []
-    for index in sorted(live.keys() | tails.keys()):
-        parts, tail = live.get(index, ()), tails.get(index, SCHEMA.empty_table())
+    for index in sorted(live.keys() | found.keys()):
+        parts, tail = live.get(index, ()), found.get(index, SCHEMA.empty_table())
         size = sum(part.bytes for part in parts) + size_of(tail)
         cuts: list[str] = []
         if size > options.partition_bytes and parts:
@@ -83,14 +91,30 @@ def plan_read(view: View, store: FileStore, options: IndexOptions) -> Steps[list
     return [PlannedRead(url, serial, tuple(group)) for group in packed(pieces, options.partition_bytes)]
 
 
-def _read_tail(state: ManifestState, options: IndexOptions, rows: Rows) -> Steps[None]:
+@dataclass(frozen=True, slots=True)
+class _Undealt:
+    """Where raw logs are read, as of one state of the manifest."""
+
+    generations: Sequence[RoutingGeneration]
+    dealt: Mapping[int, int]
+    floors: Mapping[str, IndexFloor]
+    """Of indexes that are wanted."""
+
+    @property
+    def open_logs(self) -> list[int]:
+        return [log for each in self.generations if each.ends is None for log in each.logs]
+
+
+def _floors(state: ManifestState, options: IndexOptions) -> dict[str, IndexFloor]:
+    return {index: floor for index, floor in state.floors.items() if options.wants(index)}
+
+
+def _read_tail(undealt: _Undealt, tails: Mapping[int, int], options: IndexOptions, rows: Rows) -> Steps[None]:
     """All that is not dealt, by index."""
-    generations, dealt = state.readable(), dict(state.dealt)
-    tails: Mapping[int, int] = yield FindTails([log for each in generations if each.ends is None for log in each.logs])
     size = 0
-    for each in generations:
+    for each in undealt.generations:
         for log, end in zip(each.logs, each.ends or [tails[log] for log in each.logs], strict=True):
-            start = max(dealt[log] + 1, LSN_OLDEST)
+            start = max(undealt.dealt[log] + 1, LSN_OLDEST)
             while start <= end:
                 raw: RawRange = yield ReadRange(log, start, end, READ_BYTES)
                 for lsn, payload in raw.records:
@@ -98,7 +122,7 @@ def _read_tail(state: ManifestState, options: IndexOptions, rows: Rows) -> Steps
                     record = readable_record(payload)
                     if record is None or not options.wants(record.index):
                         continue
-                    floor = state.floors.get(record.index)
+                    floor = undealt.floors.get(record.index)
                     if floor is None or not floor.leaves_out(each.number, log, lsn):
                         rows.setdefault(record.index, []).append((record.docid, record.change))
                 if size > options.tail_bytes_max:

@@ -104,6 +104,8 @@ class Pipeline:
         self.ended: set[int] = set()
         self.written: list[tuple[int, int, LogRecord]] = []
         self.cuts: list[tuple[int, str, dict[int, int]]] = []
+        self.drops: list[tuple[int, str, dict[int, int]]] = []
+        """Of each drop its serial, the index, and where raw logs ended."""
         self.actors: list[Actor] = []
         self.pages = self.expired = self.compared = self.followed = self.serial = 0
         self.tails: dict[int, int] = {}
@@ -133,6 +135,8 @@ class Pipeline:
             for log in unknown - self.ended:
                 cut[log] = 0  # of a generation that was not added yet
             self.cuts.append((outcome.number, command.index, cut))
+            ends = {log: len(payloads) for log, payloads in self.raw.items()}
+            self.drops.append((outcome.number, command.index, ends))
         return outcome
 
     # Steps
@@ -277,11 +281,20 @@ class Pipeline:
         return self.expected(index, serial, reader.tails)
 
     def expected(self, index: str, serial: int, tails: dict[int, int]) -> dict[str, Modification]:
-        """The documents, in the order in which they were acknowledged."""
+        """The documents, in the order in which they were acknowledged. What was written behind a drop is not of one moment with the state before it."""
         cut: dict[int, int] = {}
         for at, dropped, floors in self.cuts:
             if at <= serial and dropped == index:
                 cut = {log: max(lsn, cut.get(log, 0)) for log, lsn in floors.items()}
+        for at, dropped, ends in self.drops:
+            if at > serial and dropped == index:
+                behind = [
+                    (log, lsn)
+                    for log, lsn, record in self.written
+                    if record.index == index and ends.get(log, 0) < lsn <= tails.get(log, 0)
+                ]
+                if behind:
+                    raise Divergence(f"index {index}: {behind} are behind drop {at}, and state {serial} is before it")
         found: dict[str, list[Modification]] = {}
         for log, lsn, record in self.written:
             if record.index == index and cut.get(log, 0) < lsn <= tails.get(log, 0):

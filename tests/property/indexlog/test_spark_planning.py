@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from client.spark.schema import arrow_schema
 from indexlog.columns import SCHEMA, IndexRows, rows_of, table_of
+from indexlog.jobs import drop_index
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.records import Modification
 from indexlog.spark.options import IndexOptions
@@ -62,6 +63,30 @@ def test_what_tasks_read_is_what_was_written(partition_bytes: str) -> None:
         tasks.add(len(plan))
     assert read > 60
     assert max(tasks) >= (1 if partition_bytes == "1000000" else 2)
+
+
+def test_a_table_is_of_one_moment_although_an_index_is_dropped() -> None:
+    pipeline = Pipeline(3)
+    for _ in range(60):
+        pipeline.write()
+    plans: list[list[PlannedRead]] = []
+    replica = pipeline.new_replica()
+    actor = pipeline.start(plan_read(lambda: replica.state, pipeline.store, options()), replica, plans.append)
+    assert pipeline.step(actor), "the view is confirmed"
+    pipeline.finish(pipeline.start(drop_index(lambda: pipeline.master.state, "books"), pipeline.master))
+    for _ in range(60):
+        pipeline.write()
+    pipeline.finish(actor)
+    ((task,),) = plans
+    found = {
+        piece.index: {
+            docid: change for table in read_piece(pipeline.store, 0, piece) for docid, change in rows_of(table)
+        }
+        for piece in task.pieces
+    }
+    assert found.keys() == set(INDEXES)
+    for index in INDEXES:
+        assert found[index] == pipeline.expected(index, replica.state.serial, actor.tails)
 
 
 def rows(*docids: str, size: int = 0) -> pa.Table:

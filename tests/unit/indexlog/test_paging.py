@@ -205,6 +205,40 @@ def test_who_follows_is_told_of_a_drop(bench: Bench) -> None:
     assert bench.rest(bench.page(bench.last.token)) == ["c"]
 
 
+def dropped_while_tails_are_found(bench: Bench, index: str) -> None:
+    """Once: behind the drop a document is written."""
+    whole = bench._do
+
+    def do(effect: IndexEffect) -> Any:
+        if isinstance(effect, FindTails):
+            bench._do = whole
+            bench.apply(m.DropIndex(index, [(log, len(bench.raw[log])) for log in (1, 2)]))
+            bench.write(1, "new")
+        return whole(effect)
+
+    bench._do = do
+
+
+def test_a_reader_that_begins_gets_one_moment_although_the_index_is_dropped(bench: Bench) -> None:
+    bench.deal_slice(1, "old", 100)
+    bench.write(1, "older")
+    dropped_while_tails_are_found(bench, "books")
+    assert bench.rest(bench.page()) == ["new"]
+    assert sum(isinstance(effect, FindTails) for effect in bench.effects) == 2
+    bench.write(1, "newest")
+    dropped_while_tails_are_found(bench, "songs")
+    assert bench.rest(bench.page()) == ["new", "newest"]
+    assert sum(isinstance(effect, FindTails) for effect in bench.effects) == 3, "it is no drop of this index"
+
+
+def test_a_reader_that_goes_on_gets_nothing_from_behind_a_drop(bench: Bench) -> None:
+    bench.write(1, "old")
+    assert bench.rest(bench.page()) == ["old"]
+    dropped_while_tails_are_found(bench, "books")
+    with pytest.raises(PageExpired, match="index books was dropped; begin again"):
+        bench.page(bench.last.token)
+
+
 def test_who_is_behind_what_was_trimmed_is_told(bench: Bench) -> None:
     bench.write(1, "a", "b")
 
