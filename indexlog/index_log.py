@@ -185,8 +185,8 @@ class IndexLog(PublicNames):
         """How far dealing is, and what there is, for people and monitoring; numbers and texts."""
         await self.manifest.current(timeout=PROPOSE_SECONDS)
         state = self.state
-        logs = [(each.number, log) for each in state.generations for log in each.logs]
-        tails = await asyncio.gather(*(self.client.tail_lsn(log) for _, log in logs))
+        logs = [(each.number, log, state.dealt[log]) for each in state.generations for log in each.logs]
+        tails = await asyncio.gather(*(self.client.tail_lsn(log) for _, log, _ in logs))
         parts = [part for of_index in state.indexes.values() for part in of_index]
         return {
             "store": state.store,
@@ -199,8 +199,8 @@ class IndexLog(PublicNames):
             "forgotten": state.forgotten,
             "unreadable": state.unreadable,
             "raw_logs": [
-                {"log": log, "generation": number, "dealt": str(LSN(state.dealt[log])), "tail": str(tail)}
-                for (number, log), tail in zip(logs, tails, strict=True)
+                {"log": log, "generation": number, "dealt": str(LSN(dealt)), "tail": str(tail)}
+                for (number, log, dealt), tail in zip(logs, tails, strict=True)
             ],
             "jobs": [
                 {"token": token, "began": str(utc_datetime(Timestamp(time)))}

@@ -53,12 +53,13 @@ class OnSpark:
                 tails: Mapping[int, int] = yield FindTails(generation.logs)
                 ends = tails if generation.ends is None else dict(zip(generation.logs, generation.ends, strict=True))
                 # logs that others dealt to their ends meanwhile are not among those of the manifest any more
-                dealt = {log: view().dealt.get(log, end) for log, end in ends.items()}
-                ranges = {log: (dealt[log] + 1, end) for log, end in ends.items() if dealt[log] < end}
-                if ranges:
+                while ranges := {
+                    log: (start, end) for log, end in ends.items() if (start := view().dealt.get(log, end) + 1) <= end
+                }:
                     yield from self._deal_ranges(view, token, ranges, bytes_max, report)
-                elif view().generation() == generation:
-                    return report
+                now = view().generation()
+                if now is None or now.number == generation.number:
+                    break
             return report
 
         return job(work, JobKind.DEAL)
