@@ -126,7 +126,7 @@ class AppendPath:
         elif sequencer.tail is None and (sequencer.guarded or append.__class__ is GuardedAppend):
             self._wait_for_tail(sequencer, peer, append, now)
         elif append.flags & _WRITE_STREAM:
-            if self._ends_batch(sequencer, peer, append):
+            if sequencer.open_batch is not None and self._ends_batch(sequencer, frame_of(peer, append)):
                 # First: the batch may be refused, and then this frame of the same writer is no longer the next one.
                 self.cut(sequencer, now)
                 self._take(sequencer, peer, append, again, now)
@@ -206,11 +206,13 @@ class AppendPath:
 
     def _admit(self, sequencer: Sequencer, frame: Frame, now: Micros) -> bool:
         """Judge what the frame asks of the end of the log, and charge for it; it is refused here if that is not so, or over the quota."""
-        tail, guard = sequencer.tail, frame.guard
+        guard = frame.guard
+        if guard is not None and self._ends_batch(sequencer, frame):
+            # First: the entry of the open batch must not tell of a frame that has no LSN yet.
+            self.cut(sequencer, now)
+        tail = sequencer.tail
         if tail is None:
             return self._is_within_quota(sequencer, frame, now)
-        if guard is not None and guard.alone and sequencer.open_batch is not None:
-            self.cut(sequencer, now)
         refusal = tail.judge(guard)
         if refusal is None:
             if not self._is_within_quota(sequencer, frame, now):
@@ -384,6 +386,8 @@ class AppendPath:
             self._answer_previous(sequencer, peer, append)
         elif found is Found.HOLE:
             frame = frame_of(peer, append)
+            if sequencer.open_batch is not None:
+                self.cut(sequencer, now)
             if self._admit(sequencer, frame, now):
                 self._append_alone(sequencer, frame, now)
         else:
@@ -446,17 +450,18 @@ class AppendPath:
             number_taken=True,
         )
 
-    def _ends_batch(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend) -> bool:
+    @staticmethod
+    def _ends_batch(sequencer: Sequencer, frame: Frame) -> bool:
         """Whether the open batch must become an entry before this frame gets its place."""
         open_batch, attributes = sequencer.open_batch, sequencer.attributes
         if open_batch is None:
             return False
         alone = (
             not is_batched(sequencer.log, attributes)
-            or len(append.payload) >= attributes.batching_passthrough_bytes
-            or (append.__class__ is GuardedAppend and bool(append.guards & ALONE))
+            or len(frame.payload) >= attributes.batching_passthrough_bytes
+            or (frame.guard is not None and frame.guard.alone)
         )
-        return alone or not open_batch.fits(frame_of(peer, append), attributes)
+        return alone or not open_batch.fits(frame, attributes)
 
     def _give_back(self, sequencer: Sequencer, frames: list[Frame]) -> None:
         current, meter = sequencer.current, sequencer.meter
@@ -511,14 +516,14 @@ class AppendPath:
         if not is_split(frame):
             self._append_alone(sequencer, frame, now)
             return
+        if sequencer.open_batch is not None:
+            self.cut(sequencer, now)
         try:
             frames = split(frame)
         except CorruptEntryError:
             # Its records cannot get an LSN each, and nothing else may stand at LSNs that they would have got.
-            self._context.answers.fail(frame, sequencer.log, Status.BADPAYLOAD)
+            self._refused(sequencer, [frame], Status.BADPAYLOAD, now)
             return
-        if sequencer.open_batch is not None:
-            self.cut(sequencer, now)
         current = sequencer.current
         assert current is not None
         status = current.room(len(frames), sum(len(part.payload) for part in frames))

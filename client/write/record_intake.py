@@ -94,6 +94,9 @@ class RecordIntake:
         start = 0
         while start < len(payloads):
             if guards is not None or batch.guard is not None:
+                if not batch.fits(ends[start] - (ends[start - 1] if start else 0) - BYTES_PER_RECORD):
+                    # First: a frame must not have the guard of a record that goes into the next one.
+                    self.cut(now)
                 self._guard(None if guards is None else guards.part(start, start + 1), now)
             taken = batch.add_many(payloads, start, ends, collector, keys)
             if taken and guards is not None:

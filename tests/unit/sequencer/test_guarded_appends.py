@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from epoch_store.interface import LastCleanEpoch
+from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.extensions import Condition, TailFlags, TailState, parse_extensions
 from logdevice_py.core.ids import PeerId
@@ -391,6 +392,47 @@ class TestGuards:
         assert tail is not None
         assert (tail.state.transaction, tail.state.fence) == (4, 0)
 
+    @pytest.mark.parametrize(
+        "case",
+        [
+            {"payload": encode_batch([bytes(80)] * 2), "flags": int(AppendFlags.BATCH), "records": 2},
+            {"payload": bytes(90)},
+        ],
+        ids=["goes alone", "does not fit"],
+    )
+    def test_an_entry_tells_of_no_frame_that_comes_behind_it(self, case: dict[str, Any]) -> None:
+        world = guarded(RecoveringWorld(config=make_config(batching_passthrough_bytes=100, max_payload_bytes=170)))
+        before = world.guarded_append(bytes(90), transaction=5)
+        behind = world.guarded_append(transaction=(6, 9), **case)
+        world.run()
+        first, second = (world.answer_to(each).lsn for each in (before, behind))
+        assert first < second
+        assert [parse_extensions(world.entries()[lsn][0].extensions).tail for lsn in (first, second)] == [
+            TailState(5),
+            TailState(9),
+        ]
+
+    def test_a_large_frame_that_gets_no_lsn_behind_an_open_batch_may_be_repeated(self) -> None:
+        world = guarded(RecoveringWorld(config=make_config(batching_passthrough_bytes=100, max_writes_in_flight=1)))
+        silent: list[Store] = []
+        world.answer = lambda store: silent.append(store)
+        before = world.guarded_append(b"a", transaction=5)
+        refused = world.guarded_append(bytes(200), transaction=9)
+        world.run()
+        assert outcome(world, refused) == (Status.SEQNOBUFS, True)
+        world.answer = lambda store: Status.OK
+        for store in silent:
+            world.reply(store)
+        world.run()
+        assert world.answer_to(before).status is Status.OK
+        assert now(world, transaction=7).status is Status.OK
+
+    def test_a_frame_that_cannot_be_opened_leaves_no_trace(self) -> None:
+        world = guarded(RecoveringWorld(config=make_config(sequencer_batching=False)))
+        junk = now(world, payload=b"junk", flags=int(AppendFlags.BATCH), records=2, transaction=9)
+        assert junk.status is Status.BADPAYLOAD
+        assert now(world, transaction=5).status is Status.OK
+
 
 class TestAcknowledgement:
     def test_a_conditional_append_is_acknowledged_when_all_before_it_is_stored(self) -> None:
@@ -487,6 +529,25 @@ class TestRepetition:
         assert position(world.answer_to(stored)) == (compose_lsn(1, 2), 0)
         assert position(world.answer_to(holed)) == (compose_lsn(2, 1), 0)
         assert world.answer_to(conflict).status is Status.CONFLICT
+
+    def test_an_entry_does_not_tell_of_a_redirected_frame_behind_it(self) -> None:
+        world = World()
+        world.recoveries.held = True
+        world.guarded_append(expect=(0, 0))
+        world.run()
+        get_epoch_anew(world)
+        before = world.guarded_append(b"a", transaction=5)
+        holed = world.guarded_append(b"b", transaction=9, previous_lsn=compose_lsn(1, 2))
+        contents = EpochContents(Epoch(1), 1, (), frozenset(), 1, True)  # type: ignore[arg-type]
+        tail = TailRecord(Lsn(compose_lsn(1, 1)), Timestamp(5), 1, TailState())
+        world.recoveries.finish(LOG, world.now, tail=tail, epochs=(contents,))
+        world.run()
+        assert [position(world.answer_to(each)) for each in (before, holed)] == [
+            (compose_lsn(2, 1), 0),
+            (compose_lsn(2, 2), 0),
+        ]
+        header, _ = world.entries()[compose_lsn(2, 1)]
+        assert parse_extensions(header.extensions).tail == TailState(5)
 
     def test_a_repeated_frame_of_a_write_stream_is_answered_before_its_guard_is_judged(self) -> None:
         world = guarded()

@@ -157,6 +157,16 @@ class TestFrames:
         ((_, guarded),) = w.bench.taken(GuardedAppend)
         assert (guarded.records, decode_batch(guarded.payload, 2)) == (2, [b"a", b"b"])
 
+    def test_a_frame_has_the_guards_of_its_own_records_only(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.bench.session.set_config(cluster(3, 2, "max_payload_bytes = '1000B'"), w.bench.now)
+        for transaction, payload in ((5, bytes(500)), (9, bytes(700))):
+            w.writer.append_many(LOG, [payload], FakePromise(), w.bench.now, guards=Guards([transaction], 0))
+        node, question = w.bench.one(GetSeqState)
+        w.bench.answer(node, seq_state(question, epoch=3))
+        frames = [message for _, message in w.bench.taken(GuardedAppend)]
+        assert [(frame.first_transaction, frame.last_transaction) for frame in frames] == [(5, 5), (9, 9)]
+
     def test_receipts_count_records_within_the_frame(self) -> None:
         w = WritingClient(time_trigger_us=0)
         one, many = w.append(b"a"), w.append_many([b"b", b"", b"c"])
