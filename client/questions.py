@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from client.arguments import count_argument, key_argument, lsn_argument, time_argument, timeout_argument
 from client.client_operations import ClientOperations
@@ -18,10 +18,12 @@ from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
 from client.look_up.release_request import ReleaseSource
 from client.look_up.segments import EpochInProgress, LogSegment, listed_segments
 from client.look_up.survey import LogParts
+from client.read.decoding import entry_records
 from client.read.items import Gap, GapKind
 from client.reader import Reader
 from client.request_history import format_wait
 from client.sequencer_state import SequencerState
+from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import (
     EPOCH_MAX,
@@ -43,6 +45,18 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 TIME_MIN = Timestamp(-(1 << 63))
 TIME_MAX = Timestamp((1 << 63) - 1)
 _EVERYTHING = Span(LSN_OLDEST, None)
+_ENTRIES_AT_ONCE: Final = 100
+"""A batch is unpacked whole, so between two looks at the clock not too many are."""
+
+
+def _payload_bytes(header: EntryHeader, image: bytes) -> int:
+    """Of the records of an entry; those of one that is encrypted count as they are stored."""
+    try:
+        return sum(len(record or b"") for record in entry_records(header, image))
+    except LogDeviceError as error:
+        if error.status is not Status.NOKEY:
+            raise
+        return header.body_length
 
 
 class LogQuestions(ClientOperations):
@@ -388,9 +402,11 @@ class LogQuestions(ClientOperations):
             return TrimPreview(head.trim_point, 0, 0)
         records = size = 0
         async with self.reader(log_id, first, min(LSN(lsn), LSN(point))) as reader:
-            while batch := await reader.read(timeout=self._left(deadline)):
-                records += len(batch)
-                size += sum(len(payload or b"") for payload in batch.payloads)
+            while taken := await reader.read_entries(_ENTRIES_AT_ONCE, timeout=self._left(deadline)):
+                for item in taken:
+                    if not isinstance(item, Gap):
+                        records += item[0].records
+                        size += _payload_bytes(*item)
         return TrimPreview(LSN(point), records, size)
 
     def _left(self, deadline: int | None) -> float | None:
@@ -417,8 +433,8 @@ class LogQuestions(ClientOperations):
         first = max(lsn - 1, lsn - esn + 1)
         bridges: list[Gap] = []
         async with self.reader(log, first, lsn) as reader:
-            while batch := await reader.read(timeout=self._left(deadline)):
-                bridges += (gap for gap in batch.gaps if gap.kind is GapKind.BRIDGE)
+            while taken := await reader.read_entries(timeout=self._left(deadline)):
+                bridges += (item for item in taken if isinstance(item, Gap) and item.kind is GapKind.BRIDGE)
         if not any(gap.lo <= lsn <= gap.hi for gap in bridges):
             return lsn
         if first < lsn and any(gap.lo <= first for gap in bridges):

@@ -38,7 +38,7 @@ class TrimPreview:
     records: int
     """That can be read now and could not be then."""
     bytes: int
-    """Of these records."""
+    """Of these records; those that are encrypted count as they are stored."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

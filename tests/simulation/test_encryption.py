@@ -52,6 +52,20 @@ def test_readers_with_the_keys_get_what_was_written_and_others_are_told(simulate
     simulate(application, attributes={"sequencer_batching": batching}, virtual_seconds=60)
 
 
+def test_a_log_is_trimmed_and_previewed_without_its_keys(simulate: Simulate) -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client:
+            await client.append(1, b"in clear")
+            sealed = [await client.append(1, b"secret", encryption=FIRST) for _ in range(3)]
+            preview = await client.trim_preview(1, sealed[1].lsn)
+            assert (preview.trim_point, preview.records) == (sealed[1].lsn, 3)
+            assert preview.bytes > len(b"in clear") + 2 * len(b"secret"), "with what the encryption adds"
+            await client.trim(1, sealed[1].lsn)
+            assert (await client.head(1)).trim_point == sealed[1].lsn
+
+    simulate(application, virtual_seconds=60)
+
+
 async def refused(operation: Awaitable[Any]) -> LogDeviceError:
     with pytest.raises(LogDeviceError) as caught:
         await operation
