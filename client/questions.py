@@ -372,30 +372,29 @@ class LogQuestions(ClientOperations):
 
         Raises:
             LogDeviceError: TOOBIG (above the tail, or behind the end of its epoch), PARTIAL (some shards did not answer: trim again, it is
-                harmless).
+                harmless), TIMEDOUT (what lies there could not be read in time: nothing is trimmed).
         """
         log_id, lsn = await self.known_log(log), lsn_argument("lsn", lsn)
-        timeout_us = timeout_argument(timeout)
-        deadline = None if timeout_us is None else self.now() + timeout_us
+        deadline = self.now() + self._timeout_us(timeout)
         lsn = await self._trim_point_for(log_id, lsn, deadline)
         if lsn <= 0:
             return
-        left = None if deadline is None else max(0, deadline - self.now())
-        shards = await self._shards_of(log_id, left)
-        future = self.future()
-        self.session.trim(log_id, lsn, shards, future, self.now(), left)
+        shards = await self._shards_of(log_id, max(0, deadline - self.now()))
+        future, now = self.future(), self.now()
+        self.session.trim(log_id, lsn, shards, future, now, max(0, deadline - now))
         await self._answer(future)
 
     async def trim_preview(self, log: int | str, lsn: int, *, timeout: float | None = None) -> TrimPreview:
-        """What `trim` would take; nothing is changed. All of it is read, so this takes as long as reading it.
+        """What `trim` would take; nothing is changed. All of it is read, so this takes as long as reading it. Without `timeout` it may: only where
+        nothing comes for as long as a request may take, it ends.
 
         Raises:
             LogDeviceError: as `trim` does.
         """
         log_id, lsn = await self.known_log(log), lsn_argument("lsn", lsn)
-        timeout_us = timeout_argument(timeout)
-        deadline = None if timeout_us is None else self.now() + timeout_us
-        point = await self._trim_point_for(log_id, lsn, deadline)
+        until = self.now() + self._timeout_us(timeout)
+        deadline = None if timeout is None else until
+        point = await self._trim_point_for(log_id, lsn, until)
         head = await self.head(log_id, timeout=self._left(deadline))
         first = LSN(head.trim_point + 1)
         if point < first:
@@ -409,17 +408,18 @@ class LogQuestions(ClientOperations):
                         size += _payload_bytes(*item)
         return TrimPreview(LSN(point), records, size)
 
-    def _left(self, deadline: int | None) -> float | None:
-        return None if deadline is None else max(1, deadline - self.now()) / 1e6
+    def _left(self, deadline: int | None) -> float:
+        """Seconds until then; None: what a request may take."""
+        return (self.settings.request_timeout_us if deadline is None else max(1, deadline - self.now())) / 1e6
 
-    async def _trim_point_for(self, log: LogId, lsn: int, deadline: int | None) -> int:
+    async def _trim_point_for(self, log: LogId, lsn: int, deadline: int) -> int:
         """Where the trim point goes when everything up to `lsn` is trimmed; TOOBIG when that may be a mistake."""
         tail = await self.tail_lsn(log, timeout=self._left(deadline))
         if lsn > tail:
             raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log, {tail}")
         return await self._beside_bridge(log, lsn, tail, deadline)
 
-    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN, deadline: int | None) -> int:
+    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN, deadline: int) -> int:
         """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
 
         From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail. Who names an LSN behind the bridge does not
@@ -446,9 +446,9 @@ class LogQuestions(ClientOperations):
             )
         return lsn | ESN_MAX if LSN(lsn).epoch < tail.epoch else lsn - 1
 
-    async def _shards_of(self, log: LogId, left: int | None) -> list[ShardId]:
+    async def _shards_of(self, log: LogId, left: int) -> list[ShardId]:
         """Every shard that an epoch of the log ever listed and that the cluster file still has."""
-        intervals, _ = await self._history(log, self.settings.request_timeout_us if left is None else left)
+        intervals, _ = await self._history(log, left)
         present = set(self.session.config.storage_shards())
         return sorted({shard for interval in intervals for shard in interval.shards} & present)
 
