@@ -23,7 +23,7 @@ _EPOCHS_MAX: Final = 32
 """So many epochs of a range are looked into; each stands for its neighbours when there are more."""
 _PLACES: Final = (3, 8)
 """Within one epoch, fewest and most."""
-_RECORDS_AT_ONCE: Final = 1000
+_ENTRIES_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,11 @@ async def sample(client: Client, log: LogId, lsn: int, last: int) -> Sample | No
     """Look into a log at `lsn`; None when nothing is there up to `last`."""
     settings = dataclasses.replace(client.read_settings, buffer_bytes=64 << 10, window_lsns=16)
     async with Reader(client, log, lsn, last, settings=settings) as reader:
-        while batch := await reader.read(_RECORDS_AT_ONCE):
-            if batch.runs:
-                proof = reader.proof()
-                size = (
-                    proof.bytes / proof.entries if proof.entries else sum(len(each or b"") for each in batch.payloads)
-                )
-                return Sample(batch.runs[0].lsn, max(1.0, size), batch.runs[0].timestamp)
+        while taken := await reader.read_entries(_ENTRIES_AT_ONCE):
+            headers = [item[0] for item in taken if not isinstance(item, Gap)]
+            if headers:
+                first, proof = headers[0], reader.proof()
+                return Sample(int(first.lsn), max(1.0, proof.bytes / proof.entries), int(first.timestamp))
     return None
 
 
@@ -64,8 +62,8 @@ async def oldest(client: Client, log: LogId, tail: int) -> int:
     settings = dataclasses.replace(client.read_settings, buffer_bytes=64 << 10, window_lsns=16)
     first = 1
     async with Reader(client, log, first, tail, settings=settings) as reader:
-        while batch := await reader.read(1):
-            for item in batch:
+        while taken := await reader.read_entries(1):
+            for item in taken:
                 if not isinstance(item, Gap):
                     return first
                 if item.kind is GapKind.TRIM:

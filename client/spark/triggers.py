@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from client.client import Client
+from client.encryption import EncryptionKeys
 from client.read.batch import RecordBatch
 from client.reader import Reader
 from client.spark.options import Place, SourceOptions
@@ -114,7 +115,7 @@ async def bounded_positions(
     one micro-batch to the next, so that no log with large entries has to wait for ever.
     """
     bounded = {log: begin.get(log, 1) for log in end}
-    left = most
+    left, keys = most, options.access.keys()
     waiting = [log for log in sorted(end) if bounded[log] < end[log]]
     first = turn % len(waiting) if waiting else 0
     waiting = waiting[first:] + waiting[:first]
@@ -126,7 +127,7 @@ async def bounded_positions(
             if left.is_spent():
                 break
             count = _EntryCount(share.least(left), one_at_least=not taken_any, sizes=most.bytes < UNLIMITED)
-            position = await _count(client, options, log, bounded[log], end[log], count)
+            position = await _count(client, options, keys, log, bounded[log], end[log], count)
             taken_any = taken_any or position > bounded[log]
             if position < end[log] and position > bounded[log]:
                 still.append(log)
@@ -194,10 +195,18 @@ class _EntryCount:
         return min(_RECORDS_AT_ONCE, left.records, left.bytes // max(1, mean) + 1)
 
 
-async def _count(client: Client, options: SourceOptions, log: int, first: int, behind: int, count: _EntryCount) -> int:
+async def _count(
+    client: Client,
+    options: SourceOptions,
+    keys: EncryptionKeys | None,
+    log: int,
+    first: int,
+    behind: int,
+    count: _EntryCount,
+) -> int:
     """How far entries of [first, behind) go: the next LSN."""
     position = first
-    async with Reader(client, LogId(log), first, behind - 1) as reader:
+    async with Reader(client, LogId(log), first, behind - 1, encryption=keys) as reader:
         while records := count.next_records():
             batch = await _read(reader, options, records)
             if not batch:

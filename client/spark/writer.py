@@ -81,6 +81,9 @@ def sink_options(
     once = once_options(options)
     if not streaming and once.since is not None and once.job is None:
         raise refusal("since is given without a jobId: only what is appended once is looked for")
+    if options.get("keysfile", "").strip() and (once.exact if streaming else once.job is not None):
+        which = "with delivery=atLeastOnce" if streaming else "without a jobId"
+        raise refusal(f"keysFile: rows that are encrypted are appended at least once: write them {which}")
     if options.get("compression", "none") not in COMPRESSIONS:
         raise refusal(f"compression is {options['compression']!r}; it must be one of {', '.join(COMPRESSIONS)}")
     if overwrite and streaming:

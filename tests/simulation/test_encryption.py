@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from client.encryption import EncryptionKeys
+from client.spark.options import SourceOptions
+from client.spark.planning import Restriction, plan
+from client.spark.triggers import Load, bounded_positions, first_positions, ranges_between
 from logdevice_py import LogDeviceError, Record, SimCluster
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
@@ -62,6 +66,27 @@ def test_a_log_is_trimmed_and_previewed_without_its_keys(simulate: Simulate) -> 
             assert preview.bytes > len(b"in clear") + 2 * len(b"secret"), "with what the encryption adds"
             await client.trim(1, sealed[1].lsn)
             assert (await client.head(1)).trim_point == sealed[1].lsn
+
+    simulate(application, virtual_seconds=60)
+
+
+def test_spark_plans_with_the_keys_that_it_was_given(simulate: Simulate, tmp_path: Path) -> None:
+    keys = tmp_path / "my.keys"
+    keys.write_text(f"k1 {(b'1' * 32).hex()}\n")
+    keys.chmod(0o600)
+    given = {"cluster": "cluster.toml", "logs": "1", "keysFile": str(keys)}
+
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client:
+            lsns = [(await client.append(1, b"secret", encryption=FIRST)).lsn for _ in range(5)]
+            behind = lsns[-1] + 1
+            planned = await plan(client, SourceOptions.of(given), Restriction())
+            assert [(cut.lo <= lsns[0], cut.hi) for cut in planned] == [(True, lsns[-1])]
+            options = SourceOptions.of(given, streaming=True)
+            assert (await first_positions(client, options))[1] <= lsns[0]
+            assert (await ranges_between(client, {}, {1: behind}))[0].hi == lsns[-1]
+            two = await bounded_positions(client, options, {1: lsns[0]}, {1: behind}, Load(2, len(b"secret") * 2), 0)
+            assert two == {1: lsns[2]}
 
     simulate(application, virtual_seconds=60)
 

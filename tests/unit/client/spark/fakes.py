@@ -7,8 +7,9 @@ from typing import Any
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
 from client.read.proof import Proof, ProofBuilder
+from logdevice_py.core.entry import EntryHeader
 from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import LSN
+from logdevice_py.core.lsn import LSN, Esn, Lsn
 from logdevice_py.core.units import Timestamp
 
 
@@ -57,6 +58,22 @@ class ListedReader:
                 self._proof.add_entry(lsn, count, count, lsn)
             self._items.pop(0)
         return batch
+
+    async def read_entries(self, max_entries: int) -> list[tuple[EntryHeader, bytes] | Gap]:
+        taken: list[tuple[EntryHeader, bytes] | Gap] = []
+        while self._items and len(taken) < max_entries:
+            item = self._items.pop(0)
+            if isinstance(item, Gap):
+                self._proof.add_gap(item)
+                taken.append(item)
+            else:
+                lsn, count = item
+                self._proof.add_entry(lsn, count, count, lsn)
+                header = EntryHeader(
+                    self.log, Lsn(lsn), Timestamp(lsn), 1, (), Esn(0), count, body_length=count, body_crc=lsn
+                )
+                taken.append((header, b"never looked at"))
+        return taken
 
     def proof(self) -> Proof:
         return self._proof.build()

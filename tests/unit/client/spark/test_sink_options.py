@@ -67,6 +67,7 @@ def test_rows_go_to_the_log_of_the_option_or_to_those_of_their_column(cluster: s
     [
         ({"compression": "gzip"}, "compression is 'gzip'; it must be one of none, lz4, zstd"),
         ({"since": "1000"}, "since is given without a jobId"),
+        ({"keysFile": "my.keys", "jobId": "job"}, "keysFile: .* at least once: write them without a jobId"),
     ],
 )
 def test_options_that_no_task_could_use_are_refused_when_the_write_is_planned(
@@ -74,6 +75,29 @@ def test_options_that_no_task_could_use_are_refused_when_the_write_is_planned(
 ) -> None:
     with pytest.raises(LogDeviceError, match=text):
         sink_options({"cluster": cluster, "log": "1", **given}, columns("payload string"), overwrite=False)
+
+
+@pytest.mark.parametrize("delivery", [{}, {"delivery": "exactlyOnce"}], ids=["default", "said"])
+def test_a_stream_that_encrypts_is_not_appended_exactly_once(cluster: str, delivery: dict[str, str]) -> None:
+    options = {"cluster": cluster, "log": "1", "keysFile": "my.keys", **delivery}
+    with pytest.raises(LogDeviceError, match="keysFile: .* write them with delivery=atLeastOnce") as caught:
+        sink_options(options, columns("payload string"), overwrite=False, streaming=True)
+    assert caught.value.status is Status.INVALID_PARAM
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_that_are_appended_at_least_once_may_be_encrypted(cluster: str, streaming: bool, tmp_path: Path) -> None:
+    keys = tmp_path / "my.keys"
+    keys.write_text(f"k1 {(b'1' * 32).hex()}\n")
+    keys.chmod(0o600)
+    options = {
+        "cluster": cluster,
+        "log": "1",
+        "keysFile": str(keys),
+        **({"delivery": "atLeastOnce"} if streaming else {}),
+    }
+    found = sink_options(options, columns("payload string"), overwrite=False, streaming=streaming)
+    assert found.access.keys_file == str(keys)
 
 
 @pytest.mark.parametrize(

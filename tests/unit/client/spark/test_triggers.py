@@ -30,7 +30,7 @@ CLIENT: Any = None
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     contents: Logs = {}
     monkeypatch.setattr(
-        triggers, "Reader", lambda client, log, first, until: ListedReader(log, first, until, contents[log])
+        triggers, "Reader", lambda client, log, first, until, encryption: ListedReader(log, first, until, contents[log])
     )
     return contents
 
