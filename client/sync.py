@@ -394,13 +394,17 @@ async def _cancel_tasks() -> None:
 
 
 async def _close_forgotten(client: Client, writers: list[BufferedWriter]) -> None:
+    await asyncio.gather(*map(_close_forgotten_writer, writers))
+    await client.close()
+
+
+async def _close_forgotten_writer(writer: BufferedWriter) -> None:
     try:
         async with asyncio.timeout(LAST_FLUSH):
-            for writer in list(writers):
-                await writer.close()
+            await writer.close()
     except (TimeoutError, LogDeviceError) as error:
-        log_.warning("a SyncClient was not closed, and not all records of its writers were acknowledged: %s", error)
-    await client.close()
+        why = str(error) or f"it took more than {LAST_FLUSH:g} s"
+        log_.warning("a SyncClient was not closed, and not all records of a writer were acknowledged: %s", why)
 
 
 def submit_taken(ready: Callable[[], Coroutine[Any, Any, None]], append: Callable[[], Awaitable[T]]) -> Future[T]:

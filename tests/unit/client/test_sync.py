@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from client import sync
+from logdevice_py.core.status import LogDeviceError, Status
 
 CLUSTER = """
 name = "ends"
@@ -58,3 +64,36 @@ def test_a_client_that_is_not_closed_leaves_nothing_behind_at_the_end(
     assert (got.returncode, got.stdout, told) == (0, "end\n", []), got.stderr
     if thread == "none":
         assert got.stderr == ""
+
+
+class ForgottenWriter:
+    """A writer, or a client, that is closed; with an error, or never."""
+
+    def __init__(self, error: LogDeviceError | None = None, *, hangs: bool = False) -> None:
+        self.closed = False
+        self._error = error
+        self._hangs = hangs
+
+    async def close(self) -> None:
+        if self._hangs:
+            await asyncio.get_running_loop().create_future()
+        if self._error is not None:
+            raise self._error
+        self.closed = True
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_records_of_a_forgotten_client_do_not_depend_on_another_of_its_writers(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sync, "LAST_FLUSH", 0.01)
+    first = ForgottenWriter(LogDeviceError(Status.CONFLICT, "1 record was not acknowledged"), hangs=hangs)
+    second, client = ForgottenWriter(), ForgottenWriter()
+    writers: list[Any] = [first, second]
+    forgotten: Any = client
+    with caplog.at_level(logging.WARNING):
+        await sync._close_forgotten(forgotten, writers)
+    assert second.closed
+    assert client.closed
+    (told,) = caplog.messages
+    assert ("it took more than 0.01 s" if hangs else "1 record was not acknowledged") in told
