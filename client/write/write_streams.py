@@ -271,9 +271,8 @@ class WriteStreams:
     def on_config(self, now: Micros) -> None:
         """There is another cluster file."""
         for log, stream in list(self._streams.items()):
-            attributes = self._context.routes.config.log(log)
-            if attributes is not None:
-                stream.intake.use_limit(attributes.max_payload_bytes, now)
+            if self._context.routes.config.log(log) is not None:
+                stream.intake.use_limit(self.payload_max(log), now)
 
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke or a dial failed."""

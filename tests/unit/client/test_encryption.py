@@ -25,7 +25,7 @@ from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.sealed_batch import SEALED_OVERHEAD, decode_sealed, is_sealed
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
-from tests.unit.client.fakes import LOG, FakePromise
+from tests.unit.client.fakes import LOG, FakePromise, cluster
 from tests.unit.client.write.test_write_streams import WritingClient
 
 KEY, OTHER = bytes(range(32)), bytes(32)
@@ -110,6 +110,22 @@ class TestWriting:
         assert encrypting.payload_max(LOG) < plain - SEALED_OVERHEAD
         with pytest.raises(LogDeviceError, match="TOOBIG"):
             encrypting.append(LOG, bytes(plain), FakePromise(), w.bench.now)
+
+    def test_another_cluster_file_leaves_the_room_for_the_seal(self) -> None:
+        w = WritingClient()
+        encrypting = w.bench.session.writer(WriterSettings(time_trigger_us=0), w, KEYS.writing())
+        encrypting.append(LOG, b"x", FakePromise(), w.bench.now)
+        w.bench.turn()
+        for version, limit in ((2, 2000), (3, 1000)):
+            w.bench.session.set_config(cluster(3, version, f"max_payload_bytes = '{limit}B'"), w.bench.now)
+        with pytest.raises(LogDeviceError, match="TOOBIG"):
+            encrypting.append(LOG, bytes(1000), FakePromise(), w.bench.now)
+        for _ in range(6):
+            encrypting.append(LOG, bytes(480), FakePromise(), w.bench.now)
+        w.bench.turn()
+        frames = list(encrypting._streams[LOG]._frames)
+        assert [frame.records for frame in frames] == [1] * 7
+        assert max(len(frame.payload) for frame in frames) <= 1000
 
     def test_a_stream_is_not_taken_over(self) -> None:
         w = WritingClient()
