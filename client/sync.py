@@ -3,6 +3,8 @@
 All blocking clients of a process share one event loop in one background thread. Calls may come from any thread; each waits for its outcome.
 A client that its program forgets to close is closed when it is collected, or at the end of the program: what its writers hold is
 acknowledged first, for `LAST_FLUSH` seconds at most, and what is not acknowledged then is told in a warning.
+
+Callbacks of the futures that writers return run in that thread: they must not call a blocking client, which is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from client.replica.commands import StateVersion
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 
 if TYPE_CHECKING:
     from client.read.batch import RecordBatch
@@ -94,7 +96,17 @@ class _Background:
         return asyncio.run_coroutine_threadsafe(work, self.loop())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait; interrupting the wait cancels it."""
+        """Run a coroutine on the loop and wait; interrupting the wait cancels it.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: this is the loop's own thread, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                "a callback of a future runs in the thread that all blocking clients share, and must not wait there: call the client from a thread of your own",
+            )
         future = self.submit(work)
         try:
             return future.result()

@@ -66,6 +66,21 @@ def test_a_client_that_is_not_closed_leaves_nothing_behind_at_the_end(
         assert got.stderr == ""
 
 
+def test_what_would_wait_for_itself_in_the_thread_of_the_clients_is_refused() -> None:
+    background = sync._Background()
+
+    async def answer() -> int:
+        return 1
+
+    async def callback() -> int:
+        return background.run(answer())
+
+    with pytest.raises(LogDeviceError, match="call the client from a thread of your own") as caught:
+        background.submit(callback()).result(timeout=10)
+    assert caught.value.status is Status.INVALID_PARAM
+    assert background.run(answer()) == 1, "the thread goes on"
+
+
 class ForgottenWriter:
     """A writer, or a client, that is closed; with an error, or never."""
 

@@ -80,7 +80,7 @@ def test_options_that_no_task_could_use_are_refused_when_the_write_is_planned(
 @pytest.mark.parametrize("delivery", [{}, {"delivery": "exactlyOnce"}], ids=["default", "said"])
 def test_a_stream_that_encrypts_is_not_appended_exactly_once(cluster: str, delivery: dict[str, str]) -> None:
     options = {"cluster": cluster, "log": "1", "keysFile": "my.keys", **delivery}
-    with pytest.raises(LogDeviceError, match="keysFile: .* write them with delivery=atLeastOnce") as caught:
+    with pytest.raises(LogDeviceError, match=r"keysFile: .* write them with delivery=atLeastOnce") as caught:
         sink_options(options, columns("payload string"), overwrite=False, streaming=True)
     assert caught.value.status is Status.INVALID_PARAM
 
