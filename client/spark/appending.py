@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,7 @@ from client.spark.exactly_once import ExactAppends
 from client.spark.naming import WriteName
 from client.spark.options import refusal
 from client.spark.rows import Rows
+from logdevice_py.core.status import LogDeviceError
 
 if TYPE_CHECKING:
     from client.spark.sink_options import SinkOptions
@@ -132,7 +134,7 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
             for log, rows in _by_log(batch, options.log):
                 client.run(partial(task.append, log, rows))
         client.run(task.finish)
-        client.run(lambda inner: writer.close())
+        client.run(lambda inner: _close(writer))
     except BaseException:
         client.run(lambda inner: _abandon(writer))
         raise
@@ -141,6 +143,12 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
 
 async def _writer(client: Client, options: dict[str, Any]) -> BufferedWriter:
     return client.buffered_writer(**options)
+
+
+async def _close(writer: BufferedWriter) -> None:
+    """Wait until each append has its outcome. These decide: a writer also tells of rows whose append was overtaken, and which were appended again."""
+    with suppress(LogDeviceError):
+        await writer.close()
 
 
 async def _abandon(writer: BufferedWriter) -> None:

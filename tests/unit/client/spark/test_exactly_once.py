@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from client.receipt import ReceiptRun, Receipts
+from client.spark import appending, exactly_once
 from client.spark import earlier_tries as looking
-from client.spark import exactly_once
-from client.spark.appending import TaskAppends
+from client.spark.access import NO_ACCESS
+from client.spark.appending import TaskAppends, append_batches
 from client.spark.earlier_tries import EarlierTries
 from client.spark.exactly_once import ExactAppends
 from client.spark.naming import WriteName
@@ -23,7 +27,7 @@ from logdevice_py.core.ids import LogId, NodeId, WriterId
 from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import SeqState
+from logdevice_py.protocol.messages import Durability, SeqState
 
 LOG = LogId(7)
 NAME = WriteName.of_query("query", 5, 2)
@@ -179,6 +183,71 @@ async def test_records_that_are_none_of_the_rows_are_told_and_nothing_is_appende
     with pytest.raises(LogDeviceError, match=r"1 records that are none of its rows.* other tasks may have appended"):
         task.finish()
     assert writer.rows == Rows([])
+
+
+class SparkClient:
+    """A blocking client with one writer, whose `close` fails as that of a writer some of whose records failed."""
+
+    def __init__(self, runner: asyncio.Runner, writer: Writer) -> None:
+        self.run = lambda work: runner.run(work(self))
+        self._writer = writer
+        self.failed = False
+        """An append failed, overtaken or not."""
+
+    def buffered_writer(self, **options: Any) -> SparkClient:
+        return self
+
+    def log_id(self, log: int) -> LogId:
+        return LogId(log)
+
+    def take_over(self, log: LogId, writer: WriterId, view: Epoch) -> None:
+        self._writer.take_over(log, writer, view)
+
+    async def ready(self) -> None:
+        await self._writer.ready()
+
+    def append_many(self, log: LogId, payloads: list[bytes], keys: list[bytes | None] | None) -> FakeOutcome:
+        outcome = self._writer.append_many(log, payloads, keys)
+        if outcome.exception() is not None:
+            self.failed = True
+            return outcome
+        run = ReceiptRun(len(payloads), LSN(compose_lsn(4, 1)), 0, Timestamp(1), (), Durability.SYNC)
+        appended = FakeOutcome()
+        appended.set_result(Receipts([run]))
+        return appended
+
+    async def close(self) -> None:
+        if self.failed:
+            raise LogDeviceError(Status.WRITE_STREAM_BROKEN, "1 records were not acknowledged")
+
+    def abandon(self) -> None:
+        """Nothing is open."""
+
+
+def one_task(monkeypatch: pytest.MonkeyPatch, writer: Writer, name: WriteName | None) -> TaskAppends:
+    """A task of two rows, during which another's try may be ahead."""
+    appends(monkeypatch, writer, [(3, []), (4, [])])
+    options: Any = SimpleNamespace(
+        cluster="", access=NO_ACCESS, compression=None, log=LOG, since=None, read_timeout_us=Micros(1)
+    )
+    with asyncio.Runner() as runner:
+        client = SparkClient(runner, writer)
+        monkeypatch.setattr(appending, "client_for", lambda text, access: client)
+        return append_batches(iter([pa.RecordBatch.from_pydict({"payload": [b"a", b"b"]})]), options, name)
+
+
+def test_a_task_that_was_overtaken_and_appended_everything_after_all_does_not_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = Writer(refusals=1)
+    assert one_task(monkeypatch, writer, NAME).by_log == {LOG: (2, compose_lsn(4, 1), compose_lsn(4, 1))}
+    assert writer.rows == Rows([b"a", b"b"])
+
+
+def test_a_task_whose_append_failed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LogDeviceError) as caught:
+        one_task(monkeypatch, Writer(refusals=1), None)
+    assert caught.value.status is Status.WRITE_STREAM_BROKEN
 
 
 class Looked:
