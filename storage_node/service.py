@@ -405,12 +405,21 @@ class ShardService:
 
     async def advance_incarnation(self) -> int | None:
         """Give the shard's marker the next incarnation, durably; returns it, None when that failed."""
-        if self._store.failed:
+        if self._closed or self._store.failed:
             return None
         incarnation = self._store.advance_incarnation()
         if incarnation is None:
             return None
-        return incarnation if await asyncio.to_thread(self._store.sync) is Status.OK else None
+        synced: asyncio.Future[Status] = self._loop.create_future()
+
+        def told(status: Status) -> None:
+            if not synced.done():  # nobody waits any more
+                synced.set_result(status)
+
+        # a sync of its own, beside that of the group commit, would take the files from it that writes wait for
+        self._commit.want(monotonic_us(), told)
+        self._sync_when_due()
+        return incarnation if await synced is Status.OK else None
 
     @property
     def marker(self) -> ShardMarker:

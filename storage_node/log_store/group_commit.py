@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from logdevice_py.core.status import Status
@@ -31,6 +31,10 @@ class GroupCommit:
         """For the next sync."""
         self._covered: list[WriteShard] = []
         """By the sync that is under way."""
+        self._asking: list[Callable[[Status], None]] = []
+        """Who wrote past this object, and waits for the next sync."""
+        self._told: list[Callable[[Status], None]] = []
+        """Of these, who waits for the sync that is under way."""
         self._unsynced = False
         """Something was written without sync since the last one began."""
         self._unsynced_covered = False
@@ -58,6 +62,15 @@ class GroupCommit:
                 self._count_refusal(status)
             known.append(Written(write.token, write.shard, status))
         return known
+
+    def want(self, now: Micros, told: Callable[[Status], None]) -> None:
+        """Have a sync begin soon, for what was written past this object.
+
+        Args:
+            told: called by `end` with the outcome of the first sync that begins after this call.
+        """
+        self._asking.append(told)
+        self._want(now)
 
     def _want(self, at: int) -> None:
         if self._due is None or at < self._due:
@@ -91,6 +104,7 @@ class GroupCommit:
         assert not self.syncing, "one sync at a time"
         self.syncing = True
         self._covered, self._waiting = self._waiting, self._covered
+        self._told, self._asking = self._asking, self._told
         self._unsynced_covered, self._unsynced = self._unsynced, False
         self._began = wall
         self._due = None
@@ -107,4 +121,7 @@ class GroupCommit:
             self._store.mark_durable(self._began)
         written = [Written(write.token, write.shard, status) for write in self._covered]
         self._covered.clear()
+        for tell in self._told:
+            tell(status)
+        self._told.clear()
         return written

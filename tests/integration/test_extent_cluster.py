@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from dataclasses import replace
@@ -16,25 +17,28 @@ from logdevice_py.core.ids import Generation
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from server.dev.local_cluster import LocalCluster
+from storage_node.log_store.extents.kernel_sync import KernelSync
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.interface import Completion, ReadDone, ReadShard, WriteBatch, WriteShard, Written
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.shard_opening import StoreInUseError, open_store
+from storage_node.log_store.rocksdb.sync_thread import SyncThread
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.service import ShardService
 from tests.integration.process_cluster import process_cluster
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put
+from tests.unit.storage_node.log_store.test_kernel_sync import ScriptedQueue, loop_turns
 
 CLUSTER = b"c" * 16
 SETTINGS = LogStoreSettings(free_space_min=0, store="extents", extent_bytes=1 << 20, checkpoint_bytes=1 << 20)
 
 
-async def open_service(directory: Path) -> ShardService:
+async def open_service(directory: Path, settings: LogStoreSettings = SETTINGS) -> ShardService:
     async def keep(generation: Generation | None, birth: bytes) -> Generation:
         return generation or Generation(1)
 
     return await ShardService.open(
-        str(directory), SHARD, CLUSTER, SETTINGS, keep, wall=lambda: Timestamp(time.time_ns() // 1000)
+        str(directory), SHARD, CLUSTER, settings, keep, wall=lambda: Timestamp(time.time_ns() // 1000)
     )
 
 
@@ -106,6 +110,101 @@ class TestService:
     def test_another_kind_of_store_is_refused_by_the_settings(self) -> None:
         with pytest.raises(ValueError, match="there are rocksdb, extents"):
             LogStoreSettings(store="files")
+
+
+class TestIncarnation:
+    """The next incarnation is told when the group commit has synced it."""
+
+    async def open_scripted(self, directory: Path) -> tuple[ShardService, ScriptedQueue]:
+        """A shard whose syncs end when the test says so."""
+        service, queue = await open_service(directory), ScriptedQueue()
+        assert isinstance(service._store, ExtentLogStore)
+        if isinstance(service._syncs, SyncThread):
+            service._syncs.stop()
+        else:
+            service._syncs.close()
+        service._syncs = KernelSync(
+            service._store,
+            queue,  # type: ignore[arg-type]
+            asyncio.get_running_loop(),
+            service._on_synced,
+            service._sync_by_thread,
+        )
+        return service, queue
+
+    async def test_it_waits_for_a_sync_that_begins_when_the_one_under_way_has_ended(self, tmp_path: Path) -> None:
+        service, queue = await self.open_scripted(tmp_path / "shard")
+        done: list[Completion] = []
+        service.run([write_of(1, 1_000)], done.extend)
+        told = asyncio.create_task(service.advance_incarnation())
+        await loop_turns()
+        assert len(queue.submitted) == 1
+        queue.end(0)
+        await loop_turns()
+        assert len(queue.submitted) == 2
+        assert [each.token for each in done if isinstance(each, Written)] == [1]
+        service.run([write_of(2, 1_000)], done.extend)
+        await loop_turns()
+        assert not told.done()
+        queue.end(0)
+        await loop_turns()
+        assert await told == service.marker.incarnation
+        assert (len(queue.submitted), len(done)) == (3, 1)
+        queue.end(0)
+        await loop_turns()
+        assert len(done) == 2
+        await service.close()
+
+    async def test_it_is_not_told_where_its_sync_fails(self, tmp_path: Path) -> None:
+        service, queue = await self.open_scripted(tmp_path / "shard")
+        told = asyncio.create_task(service.advance_incarnation())
+        await loop_turns()
+        assert len(queue.submitted) == 1
+        queue.end(-errno.EIO)
+        assert await told is None
+        assert service.failed
+        assert await service.advance_incarnation() is None
+        await service.close()
+
+    async def test_who_waits_when_the_shard_is_closed_gets_an_answer(self, tmp_path: Path) -> None:
+        service, queue = await self.open_scripted(tmp_path / "shard")
+        service.run([write_of(1, 1_000)], lambda _: None)
+        told = asyncio.create_task(service.advance_incarnation())
+        await loop_turns()
+        closing = asyncio.create_task(service.close())
+        await loop_turns()
+        assert await service.advance_incarnation() is None, "it is being closed"
+        queue.end(0)
+        await loop_turns()
+        assert len(queue.submitted) == 2
+        queue.end(0)
+        incarnation = await told
+        await closing
+        assert incarnation is not None
+        assert service.marker.incarnation > incarnation
+
+    async def test_who_does_not_wait_any_more_harms_nobody(self, tmp_path: Path) -> None:
+        service, queue = await self.open_scripted(tmp_path / "shard")
+        told = asyncio.create_task(service.advance_incarnation())
+        await loop_turns()
+        told.cancel()
+        await loop_turns()
+        done: list[Completion] = []
+        service.run([write_of(1, 1_000)], done.extend)
+        queue.end(0)
+        await loop_turns()
+        queue.end(0)
+        await loop_turns()
+        assert len(done) == 1
+        await service.close()
+
+    @pytest.mark.parametrize("kind", ["extents", "rocksdb"])
+    async def test_it_is_a_sync_of_the_group_commit(self, tmp_path: Path, kind: str) -> None:
+        service = await open_service(tmp_path / "shard", replace(SETTINGS, store=kind))
+        before, syncs = service.marker.incarnation, service.metrics.syncs
+        assert await service.advance_incarnation() == before + 1
+        assert service.metrics.syncs == syncs + 1
+        await service.close()
 
 
 async def test_a_local_cluster_serves_from_extents() -> None:

@@ -104,6 +104,8 @@ class Chain:
         self._ready: deque[ChainExtent] = deque()
         self._template: ExtentHeader | None = None
         self._dirty: list[File] = []
+        self._ticket: SyncTicket | None = None
+        """Of the sync that is under way."""
         self._written_bytes = 0
         self._covered_bytes = 0
 
@@ -278,11 +280,15 @@ class Chain:
     # ---- syncing
 
     def begin_sync(self) -> SyncTicket:
-        """What is written by now."""
+        """What is written by now. `finish_sync`, `covered` or `give_back` ends the sync; there is one at a time: it takes the files of
+        blocks that another one would call durable.
+        """
+        assert self._ticket is None, "one sync at a time"
         number, size = self.last, self._written_bytes
         files, self._dirty = self._dirty, []
         distinct = {id(file): file for file in files}
-        return SyncTicket(number, size, [(file, file.mark()) for file in distinct.values()])
+        self._ticket = SyncTicket(number, size, [(file, file.mark()) for file in distinct.values()])
+        return self._ticket
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """Make it durable. In any thread.
@@ -290,18 +296,24 @@ class Chain:
         Raises:
             DiskError: it is not, and never will be.
         """
-        for file, mark in ticket.files:
-            file.sync(mark)
+        try:
+            for file, mark in ticket.files:
+                file.sync(mark)
+        except DiskError:
+            self.give_back(ticket)
+            raise
         self.covered(ticket)
 
     def give_back(self, ticket: SyncTicket) -> None:
         """Its files are not synced: the next sync has to."""
         self._dirty += [file for file, _ in ticket.files]
+        self._ticket = None
 
     def covered(self, ticket: SyncTicket) -> None:
         """All its files are synced."""
         self.synced = max(self.synced, ticket.number)
         self._covered_bytes = ticket.size
+        self._ticket = None
 
     def retire(self, name: str) -> None:
         """A file that nothing refers to becomes a spare, or goes. In any thread."""

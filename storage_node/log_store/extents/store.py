@@ -385,12 +385,13 @@ class ExtentLogStore:
     # ---- syncing
 
     def begin_sync(self) -> SyncTicket:
-        """For a runner whose syncs take time: `finish_sync` with this ticket covers what was written so far."""
+        """For a runner whose syncs take time, one at a time: `finish_sync` with this ticket covers what was written so far."""
         return self._chain.begin_sync()
 
     def finish_sync(self, ticket: SyncTicket) -> Status:
         """End the sync of a `begin_sync`. In any thread."""
         if self._failed:
+            self._chain.give_back(ticket)
             return Status.FAILED
         try:
             self._chain.finish_sync(ticket)
@@ -406,7 +407,9 @@ class ExtentLogStore:
         """
         if failure:
             self._fail(failure)
-        elif not self._failed:
+        if self._failed:
+            self._chain.give_back(ticket)
+        else:
             self._chain.covered(ticket)
         return Status.FAILED if self._failed else Status.OK
 

@@ -119,6 +119,26 @@ class TestFailing:
         assert "failed" not in it.disk.names()
         assert it.lsns()[0] == at(1)
 
+    def test_no_sync_begins_beside_another_one(self, it: Held) -> None:
+        """It would find nothing to sync, and what the other one is to make durable would be acknowledged."""
+        it.write()
+        ticket = it.store.begin_sync()
+        with pytest.raises(AssertionError, match="one sync at a time"):
+            it.store.sync()
+        assert it.store._chain.synced < it.store._chain.last
+        assert it.store.finish_sync(ticket) is Status.OK
+        assert it.store._chain.synced == it.store._chain.last
+        assert it.store.sync() is Status.OK
+
+    def test_a_sync_that_is_under_way_when_a_write_fails_covers_nothing(self, it: Held) -> None:
+        it.write()
+        ticket, synced = it.store.begin_sync(), it.store._chain.synced
+        it.disk.fail_write = True
+        assert it.write() is Status.FAILED
+        assert it.store.finish_sync(ticket) is Status.FAILED
+        assert it.store.sync() is Status.FAILED
+        assert it.store._chain.synced == synced
+
     def test_writes_are_refused_while_too_much_waits_for_a_sync(
         self, it: Held, monkeypatch: pytest.MonkeyPatch
     ) -> None:

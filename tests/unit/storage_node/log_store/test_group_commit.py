@@ -130,6 +130,24 @@ def test_a_failed_sync_fails_all_that_it_covers() -> None:
     assert [(each.token, each.status) for each in bench.commit.end(Status.FAILED)] == [(1, Status.FAILED)]
 
 
+def test_who_wrote_past_it_is_told_of_the_first_sync_that_begins_after_that() -> None:
+    bench = Bench()
+    told: list[tuple[str, Status]] = []
+    bench.commit.want(Micros(5), lambda status: told.append(("first", status)))
+    assert bench.commit.deadline() == 5
+    bench.commit.begin(WALL)
+    bench.commit.want(Micros(6), lambda status: told.append(("second", status)))
+    assert bench.commit.deadline() is None, "one sync at a time"
+    bench.commit.end(Status.OK)
+    assert told == [("first", Status.OK)]
+    assert bench.commit.deadline() == 6
+    bench.sync(Status.FAILED)
+    assert told == [("first", Status.OK), ("second", Status.FAILED)]
+    assert bench.commit.deadline() is None
+    bench.sync()
+    assert len(told) == 2
+
+
 def test_refused_writes_are_answered_at_once_and_ask_for_no_sync() -> None:
     bench = Bench()
     bench.store.answers = [Status.OVERLOADED]
