@@ -34,7 +34,7 @@ from storage_node.log_store.extents.chain import (
     moved_name,
 )
 from storage_node.log_store.extents.deletes import Deletes
-from storage_node.log_store.extents.disk import DiskError, ReadMode, StoreDisk
+from storage_node.log_store.extents.disk import SECTOR, DiskError, ReadMode, StoreDisk
 from storage_node.log_store.extents.long_lived import LongLived
 from storage_node.log_store.extents.reading import ExtentReader, Images
 from storage_node.log_store.extents.replay import ExtentSource, Replay, ReplayDamageError, ReplayedBlock, replay
@@ -170,6 +170,8 @@ class HeldExtents:
         self._chain = chain
         self._unused: list[str] = []
         """Files of earlier runs in which nothing counts."""
+        self._run_ends: dict[int, ChainExtent] = {}
+        """Of each run that was found, the extent with its last block that counts."""
         if FAILED in disk.names():
             for name in disk.names():
                 disk.drop_cache(name)
@@ -220,6 +222,9 @@ class HeldExtents:
             self._take_replayed(block.extent, block.head.number, block.offset + block.head.bodies_at, block.changes)
         for extent in extents:
             self._settle_opened(extent, found_blocks)
+        self._run_ends = {
+            header.run: extent for extent, header in zip(extents, headers, strict=True) if extent.number in self.held
+        }
         self._check_catalog()
         self._open_moved()
         self._chain.last = self._chain.synced = found_blocks.last
@@ -494,7 +499,13 @@ class HeldExtents:
         return found
 
     def sync_replayed(self) -> None:
-        """What was replayed may have come from memory alone, and headers will say that it is durable."""
+        """What was replayed may have come from memory alone, and headers will say that it is durable. Of what does not count, the head goes."""
+        for extent in self._run_ends.values():
+            head = decode_head(extent.file.read(extent.end, HEAD_SIZE), seed_of(extent.salt))
+            if head is not None:
+                # the headers that say that it does not count go with the extents of the run that begins
+                hit("extents_torn_head_wiped")
+                extent.file.write([bytes(SECTOR)], extent.end)
         for held in self.held.values():
             held.extent.file.sync(held.extent.file.mark())
 

@@ -18,6 +18,8 @@ from storage_node.log_store.extents import store as store_module
 from storage_node.log_store.extents.block_format import DATA_START, HEAD_SIZE
 from storage_node.log_store.extents.chain import PAGE
 from storage_node.log_store.extents.control_check import ControlCheck
+from storage_node.log_store.extents.disk import SECTOR
+from storage_node.log_store.extents.held_extents import HeldExtents
 from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.real_disk import RealDisk, RealFile
 from storage_node.log_store.extents.simulated_disk import SimulatedDisk, SimulatedFile
@@ -409,6 +411,84 @@ class TestOpening:
         held.store = open_extents(held.disk, SETTINGS)
         assert held.store.found is not None
         assert held.store.found.generation == 1
+
+
+class TestTornBlocks:
+    """Of an earlier run: a repair that was under way when the power went, of which the bodies did not reach the disk."""
+
+    SETTINGS = replace(SETTINGS, partition_bytes=1 << 30)
+
+    def torn(self) -> Held:
+        it = Held()
+        it.open(settings=self.SETTINGS)
+        it.write(5)
+        assert it.store.sync() is Status.OK
+        head = it.store._chain.head
+        assert head is not None
+        begins = head.end
+        batch = WriteBatch()
+        batch.restore(LOG, at(2), at(4))
+        for esn in (2, 3, 4):
+            batch.put_again(LOG, at(esn), by_recovery=False, wave=1, image=image_of(at(esn), BODY))
+        assert it.store.write([batch]) == [Status.OK]
+        _, offset, _ = it.row(2)
+        assert begins < offset < head.end
+        inode = it.disk._files[head.file.name]
+        for sector in [each for each in inode.pending if each <= offset // SECTOR]:
+            del inode.pending[sector]
+        it.store.abandon()
+        it.disk.power_cut(lambda: False)
+        return it
+
+    def free_what_can_be(self, it: Held) -> None:
+        it.store._extents.since_checkpoint = 1 << 60  # the table of what lives long is due
+        for _ in range(4):
+            it.store.maintain(Timestamp(it.now))
+            do_chores(it.store)
+            assert it.store.sync() is Status.OK
+
+    def check(self, it: Held) -> None:
+        it.forget_recent()
+        result = read_all(it.store)
+        assert (result.corrupt, [lsn for lsn, _ in result.entries]) == ([], [at(esn) for esn in range(1, 6)])
+
+    @pytest.mark.parametrize("wiped_by", [2, 3])
+    def test_one_does_not_count_again_when_the_extents_of_the_run_that_rejected_it_are_gone(
+        self, monkeypatch: pytest.MonkeyPatch, wiped_by: int
+    ) -> None:
+        it = self.torn()
+        if wiped_by == 3:
+            # as a version did that left it where it was
+            monkeypatch.setattr(HeldExtents, "sync_replayed", lambda _: None)
+        it.open("boot 2", settings=self.SETTINGS)
+        monkeypatch.undo()
+        assert it.store.torn
+        self.check(it)
+        head = it.store._chain.head
+        assert head is not None
+        it.store.close()
+        it.open("boot 2", settings=self.SETTINGS)
+        self.check(it)
+        self.free_what_can_be(it)
+        assert head.file.name not in it.disk.names(), "it has nothing but metadata"
+        it.store.close()
+        it.open("boot 2", settings=self.SETTINGS)
+        assert not it.store.torn
+        self.check(it)
+
+    def test_opening_alone_leaves_it_where_it_is(self) -> None:
+        it = self.torn()
+        before = it.disk.snapshot()
+        assert open_extents(it.disk, self.SETTINGS, boot="boot 2").torn
+        assert it.disk.snapshot() == before
+
+    def test_it_is_gone_before_a_header_says_so(self) -> None:
+        it = self.torn()
+        it.store = open_extents(it.disk, self.SETTINGS, boot="boot 2")
+        it.store._extents.sync_replayed()
+        it.disk.power_cut(lambda: False)
+        it.store = open_extents(it.disk, self.SETTINGS, boot="boot 3")
+        assert not it.store.torn
 
 
 def open_in(directory: Path) -> int:
