@@ -222,6 +222,9 @@ class HeldExtents:
             self._take_replayed(block.extent, block.head.number, block.offset + block.head.bodies_at, block.changes)
         for extent in extents:
             self._settle_opened(extent, found_blocks)
+        for number in self.needed_of_long_lived() & self.held.keys():
+            # a row that came after the table points to an image of before it
+            self.held[number].partitions.add(keys.UNPARTITIONED)
         self._run_ends = {
             header.run: extent for extent, header in zip(extents, headers, strict=True) if extent.number in self.held
         }
@@ -464,6 +467,15 @@ class HeldExtents:
             self.indexes.drop_partitions(dropped)
             self.trimmed -= dropped
             self.deletes.drop_partitions(dropped)
+
+    def needed_of_long_lived(self) -> set[int]:
+        """Extents with images of what lives long whose rows are in no table: of a copy that got another header, the body lies where it was."""
+        return {
+            row.extent
+            for log in self.memory.logs()
+            if not keys.is_partitioned(LogId(log))
+            for _, row in self.memory.rows(log, 0, 1 << 97)
+        }
 
     def is_free(self, held: HeldExtent) -> bool:
         """Whether nothing refers to an extent any more."""

@@ -15,7 +15,6 @@ from typing import Final
 
 import msgpack
 
-from logdevice_py.core.ids import LogId
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from storage_node.log_store import keys
@@ -271,13 +270,7 @@ class ExtentUpkeep:
         for log in {log for log, _, _ in checkpoint.copies}:
             self._extents.memory.forget_through(log, checkpoint.through)
         self._extents.deletes.drop_through(keys.UNPARTITIONED, checkpoint.through)
-        # of copies that got another header meanwhile the body lies where it was
-        needed = {
-            row.extent
-            for log in self._extents.memory.logs()
-            if not keys.is_partitioned(LogId(log))
-            for _, row in self._extents.memory.rows(log, 0, 1 << 97)
-        }
+        needed = self._extents.needed_of_long_lived()
         for number, held in self._extents.held.items():
             extent = held.extent
             if extent.last <= checkpoint.through and extent is not self._chain.head and number not in needed:

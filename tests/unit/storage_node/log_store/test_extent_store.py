@@ -28,6 +28,7 @@ from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, LogMetadataKind, Purpose, WriteBatch
 from storage_node.log_store.metrics import LogStoreMetrics
+from storage_node.log_store.precedence import header_apart
 from storage_node.log_store.settings import LogStoreSettings
 from tests.unit.storage_node.log_store.extent_stores import do_chores, open_extents
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of, put, read_all, read_last
@@ -489,6 +490,61 @@ class TestTornBlocks:
         it.disk.power_cut(lambda: False)
         it.store = open_extents(it.disk, self.SETTINGS, boot="boot 3")
         assert not it.store.torn
+
+
+class TestWhatLivesLong:
+    """Copies of an internal log that change while their table is being made."""
+
+    LONG = metadata_log_of(LOG)
+    SETTINGS = replace(SETTINGS, checkpoint_bytes=1 << 30)
+
+    def change(self, it: Held, how: str) -> None:
+        batch = WriteBatch()
+        if how == "header":
+            header = header_apart(image_of(at(1), BODY, log=self.LONG, copyset=(768, 1024)))
+            assert header is not None
+            batch.put_header(self.LONG, at(1), by_recovery=False, wave=1, header=header)
+        else:
+            batch.consolidate(self.LONG, at(1))
+        assert it.store.write([batch]) == [Status.OK]
+
+    @pytest.mark.parametrize("dies", [False, True])
+    @pytest.mark.parametrize("how", ["header", "consolidate"])
+    def test_their_images_stay_as_long_as_they_are_needed(self, how: str, dies: bool) -> None:
+        it = Held()
+        it.open(settings=self.SETTINGS)
+        batch = WriteBatch()
+        put(batch, at(1), BODY, log=self.LONG, wave=1)
+        if how == "consolidate":
+            put(batch, at(1), BODY, log=self.LONG, wave=2)
+        assert it.store.write([batch]) == [Status.OK]
+        it.write(30)
+        assert it.store.sync() is Status.OK
+        do_chores(it.store)
+        it.store._extents.since_checkpoint = 1 << 60  # a table is due
+        assert it.store.next_chore() is None, "it waits for a sync"
+        self.change(it, how)
+        assert it.store.sync() is Status.OK
+        do_chores(it.store)
+        assert it.store.applied
+        before = read_all(it.store, self.LONG)
+        assert (len(before.entries), before.corrupt) == (1, [])
+        if dies:
+            it.store.abandon()
+            it.open(settings=self.SETTINGS)
+        names = it.disk.names()
+        it.now += 200 * SECOND
+        it.store.maintain(Timestamp(it.now))
+        it.write()
+        it.trim(it.esn - 1)
+        for _ in range(3):
+            assert it.store.sync() is Status.OK
+            do_chores(it.store)
+        gone = {*names} - {*it.disk.names()}
+        assert any(name.startswith("extent-") for name in gone), "nothing became free"
+        it.forget_recent()
+        after = read_all(it.store, self.LONG)
+        assert (after.corrupt, after.entries) == ([], before.entries)
 
 
 def open_in(directory: Path) -> int:
