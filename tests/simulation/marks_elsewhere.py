@@ -169,7 +169,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "extents_torn_end": (_EXTENTS, _EXTENT_CRASHES),
     "extents_torn_bodies": (_EXTENTS, _EXTENT_CRASHES),
-    "extents_torn_head_wiped": (_EXTENTS, f"{_EXTENT_STORE}::TestTornBlocks::test_it_is_gone_before_a_header_says_so"),
+    "extents_torn_head_wiped": (
+        _EXTENTS,
+        f"{_EXTENT_STORE}::TestTornBlocks::test_it_may_be_all_that_calls_the_block_before_it_synced",
+    ),
     "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "dirty_range_has_an_end": (

@@ -511,15 +511,22 @@ class HeldExtents:
         return found
 
     def sync_replayed(self) -> None:
-        """What was replayed may have come from memory alone, and headers will say that it is durable. Of what does not count, the head goes."""
+        """What was replayed may have come from memory alone, and headers will say that it is durable."""
+        for held in self.held.values():
+            held.extent.file.sync(held.extent.file.mark())
+
+    def wipe_torn(self) -> None:
+        """Overwrite, durably, the heads of what does not count of earlier runs; to be called when a header says so: it goes with its extent.
+
+        Not earlier: what does not count may be all that calls the block before it synced.
+        """
         for extent in self._run_ends.values():
             head = decode_head(extent.file.read(extent.end, HEAD_SIZE), seed_of(extent.salt))
             if head is not None:
                 # the headers that say that it does not count go with the extents of the run that begins
                 hit("extents_torn_head_wiped")
                 extent.file.write([bytes(SECTOR)], extent.end)
-        for held in self.held.values():
-            held.extent.file.sync(held.extent.file.mark())
+                extent.file.sync(extent.file.mark())
 
     def remove_leftovers(self) -> None:
         """Files that are of no use any more; to be called when a run begins."""

@@ -110,6 +110,8 @@ class _Replayer:
         """Number of the next block; 0: not known yet."""
         self._last_run = 0
         self._torn = False
+        self._called_synced = 0
+        """The last block that those call synced which do not count: they were written when it was."""
 
     def run(self) -> Replay:
         extents = self._extents
@@ -218,6 +220,7 @@ class _Replayer:
             heads += self._heads_behind(each, DATA_START)
         heads = [head for head in heads if head.run == extent.header.run and head.number >= missing]
         self._torn = bool(heads)
+        self._called_synced = max([head.synced for head in heads], default=0)
         for head in heads:
             if head.synced >= missing or (self._same_boot and head.number > missing):
                 raise ReplayDamageError(
@@ -246,7 +249,7 @@ class _Replayer:
         blocks = self._blocks
         if not blocks:
             return
-        durable = max(self._applied, max(block.head.synced for block in blocks))
+        durable = max(self._applied, self._called_synced, max(block.head.synced for block in blocks))
         sources = {extent.header.number: extent for extent in self._extents}
         for at in range(taken_from, len(blocks)):
             block = blocks[at]

@@ -189,6 +189,7 @@ class ExtentLogStore:
             )
             self._extents.remove_leftovers()
             chain.begin_run(template)
+            self._extents.wipe_torn()
         except DiskError as error:
             self._fail(str(error))
             return Status.FAILED

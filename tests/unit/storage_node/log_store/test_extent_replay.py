@@ -171,6 +171,11 @@ class TestEvidence:
         chain = MadeChain().extent().block(1).block(2).block(3, synced=2).spoil(2, what="bodies")
         assert chain.numbers() == [1, 2, 3]
 
+    def test_so_it_is_when_the_block_that_calls_it_synced_does_not_count_itself(self) -> None:
+        chain = MadeChain().extent().block(1).block(2).block(3).block(4, synced=2).spoil(2, what="bodies").erase(3)
+        found = chain.replay()
+        assert ([block.head.number for block in found.blocks], found.torn) == ([1, 2], True)
+
     def test_what_tables_know_all_of_need_not_be_read(self) -> None:
         chain = MadeChain().extent().block(1).block(2).extent().block(3).spoil(1, what="head")
         found = chain.replay(applied=2, known={1: (1, 2)})

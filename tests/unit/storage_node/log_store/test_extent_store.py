@@ -22,7 +22,7 @@ from storage_node.log_store.extents.disk import SECTOR
 from storage_node.log_store.extents.held_extents import HeldExtents
 from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.real_disk import RealDisk, RealFile
-from storage_node.log_store.extents.simulated_disk import SimulatedDisk, SimulatedFile
+from storage_node.log_store.extents.simulated_disk import PowerCutError, SimulatedDisk, SimulatedFile
 from storage_node.log_store.extents.sorted_table import ReadCache
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
@@ -303,6 +303,30 @@ class TestDamage:
         with pytest.raises(LogDeviceError, match="several shards"):
             it.open()
 
+    def test_what_was_synced_is_there_though_a_body_of_it_rots_and_what_follows_is_torn(self, it: Held) -> None:
+        it.write(3)
+        batch = WriteBatch()
+        it.esn = 4
+        put(batch, at(4), BODY)
+        batch.put_log_metadata(LOG, LogMetadataKind.SEAL, b"seal")
+        assert it.store.write([batch]) == [Status.OK]
+        assert it.store.sync() is Status.OK
+        # of what was written since, the last block alone reaches the disk, and calls the fourth record synced
+        it.write(2)
+        name, offset, _ = it.row(6)
+        inode = it.disk._files[name]
+        for sector in [each for each in inode.pending if each >= (offset - SECTOR) // SECTOR]:
+            del inode.pending[sector]
+        rotten, place, _ = it.row(4)
+        it.disk.flip(rotten, place + 100)
+        it.store.abandon()
+        it.disk.power_cut(lambda: False)
+        contents = it.open("boot 2")
+        assert it.store.torn
+        assert contents.log_metadata == [(LOG, LogMetadataKind.SEAL, b"seal")]
+        result = read_all(it.store)
+        assert (result.corrupt, [lsn for lsn, _ in result.entries]) == ([(at(4), at(4))], [at(1), at(2), at(3)])
+
     def test_a_sync_that_lied_is_found_out_where_something_later_is_there(self, it: Held) -> None:
         it.write()
         it.disk.lying = True
@@ -460,7 +484,7 @@ class TestTornBlocks:
         it = self.torn()
         if wiped_by == 3:
             # as a version did that left it where it was
-            monkeypatch.setattr(HeldExtents, "sync_replayed", lambda _: None)
+            monkeypatch.setattr(HeldExtents, "wipe_torn", lambda _: None)
         it.open("boot 2", settings=self.SETTINGS)
         monkeypatch.undo()
         assert it.store.torn
@@ -483,13 +507,31 @@ class TestTornBlocks:
         assert open_extents(it.disk, self.SETTINGS, boot="boot 2").torn
         assert it.disk.snapshot() == before
 
-    def test_it_is_gone_before_a_header_says_so(self) -> None:
-        it = self.torn()
-        it.store = open_extents(it.disk, self.SETTINGS, boot="boot 2")
-        it.store._extents.sync_replayed()
-        it.disk.power_cut(lambda: False)
-        it.store = open_extents(it.disk, self.SETTINGS, boot="boot 3")
-        assert not it.store.torn
+    @pytest.mark.parametrize("survive", [False, True])
+    def test_it_may_be_all_that_calls_the_block_before_it_synced(self, survive: bool) -> None:
+        """Wherever the next opening is cut off, that block stays, though its body rots."""
+        cut = True
+        step = 0
+        while cut:
+            it = self.torn()
+            name, offset, _ = it.row(5)
+            it.disk.flip(name, offset + 100)
+            it.disk.dies_at, cut = it.disk.steps + step, False
+            try:
+                it.open("boot 2", settings=self.SETTINGS)
+            except PowerCutError:
+                cut = True
+            it.disk.dies_at = None
+            it.disk.power_cut(lambda: survive)
+            it.open("boot 3", settings=self.SETTINGS)
+            it.forget_recent()
+            result = read_all(it.store)
+            assert (result.corrupt, [lsn for lsn, _ in result.entries]) == (
+                [(at(5), at(5))],
+                [at(esn) for esn in range(1, 5)],
+            )
+            step += 1
+        assert step > 8
 
 
 class TestWhatLivesLong:
