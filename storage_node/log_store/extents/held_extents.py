@@ -350,8 +350,11 @@ class HeldExtents:
             return
         held.partitions.add(partition)
         if index is None:
+            # blocks that were written later are taken in already
             for block in self._blocks_of(held):
-                self.apply(held, block.head.number, block.offset + block.head.bodies_at, block.changes)
+                for log, first, last, of in block.changes.deletes:
+                    self.deletes.add(log, first, last, block.head.number, of)
+                self._put_back(held, block.head.number, block.offset + block.head.bodies_at, block.changes)
 
     def take_moved(self, partition: int, known: MovedFile, held: HeldExtent, index: IndexTable) -> None:
         """A block says that copies of a partition were taken out of extents to a file, which is durable."""

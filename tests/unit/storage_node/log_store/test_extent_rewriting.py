@@ -19,11 +19,12 @@ from storage_node.log_store.extents.rewriting import ExtentRewriter, RewriteStep
 from storage_node.log_store.extents.rows import IndexBuilder
 from storage_node.log_store.extents.simulated_disk import PowerCutError, SimulatedDisk, SimulatedFile
 from storage_node.log_store.interface import WriteBatch
+from storage_node.log_store.precedence import header_apart
 from tests.slow import quick
 from tests.unit.storage_node.log_store.crashing import RewritingScenario, crash_and_check
 from tests.unit.storage_node.log_store.extent_stores import do_chores
-from tests.unit.storage_node.log_store.images import LOG, at, read_all
-from tests.unit.storage_node.log_store.test_extent_store import SETTINGS, Held
+from tests.unit.storage_node.log_store.images import LOG, at, image_of, read_all
+from tests.unit.storage_node.log_store.test_extent_store import BODY, SETTINGS, Held
 
 OTHER = LogId(8)
 
@@ -146,6 +147,40 @@ def test_an_index_of_what_was_taken_out_is_made_anew(it: Held, how: str) -> None
         else:
             it.disk.flip(name, it.disk.open(name).size() - 4)
     it.open()
+    assert entries(it) == before
+    rounds(it)
+    assert entries(it) == before
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("how", ["restored", "header"])
+def test_what_later_blocks_changed_of_it_counts_whatever_became_of_its_index(it: Held, how: str, lost: bool) -> None:
+    batch = WriteBatch()
+    if how == "restored":
+        batch.delete_entries(OTHER, at(21), at(28))
+        assert it.store.write([batch]) == [Status.OK]
+    it.write(12)
+    assert it.store.sync() is Status.OK
+    rounds(it, 8)
+    files = moved_files(it)
+    assert files
+    batch = WriteBatch()
+    if how == "restored":
+        image = image_of(at(21), BODY, log=OTHER)
+        batch.put_again(OTHER, at(21), by_recovery=False, wave=1, image=image)
+    else:
+        header = header_apart(image_of(at(42), BODY, log=OTHER, copyset=(768, 1024)))
+        assert header is not None
+        batch.put_header(OTHER, at(42), by_recovery=False, wave=1, header=header)
+    assert it.store.write([batch]) == [Status.OK]
+    assert it.store.sync() is Status.OK
+    before = entries(it)
+    it.store.abandon()
+    if lost:
+        for name in [each.replace("moved", "index") for each in files]:
+            it.disk.flip(name, it.disk.open(name).size() - 4)
+    it.disk.power_cut(lambda: True)
+    it.open("boot 2")
     assert entries(it) == before
     rounds(it)
     assert entries(it) == before
