@@ -56,23 +56,27 @@ class _OpenFiles:
         self._most = most
         self._files: OrderedDict[int, weakref.ref[RealFile]] = OrderedDict()
         """Those that are open, by identity; the first is looked at first when one has to be closed."""
+        self._all: weakref.WeakSet[RealFile] = weakref.WeakSet()
+        """Those that are closed, too."""
         self._lock = threading.Lock()
 
     def add(self, file: RealFile) -> None:
         """A file was opened."""
         with self._lock:
+            self._all.add(file)
             self._files[id(file)] = weakref.ref(file)
             if len(self._files) > self._most:
                 self._close_some()
 
     def keep(self, name: str) -> list[RealFile]:
-        """The name is about to be another file's, or nobody's: those who have it open keep it so. Returns them."""
+        """The name is about to be another file's, or nobody's: those of that name are opened, and stay so. Returns them."""
         with self._lock:
-            found = [file for reference in self._files.values() if (file := reference()) is not None]
-            named = [file for file in found if file.name == name]
+            named = [file for file in self._all if file.name == name]
             for file in named:
                 file.stays_open = True
-            return named
+        for file in named:
+            file.hold_open()
+        return named
 
     def _close_some(self) -> None:
         for at, reference in list(self._files.items()):
@@ -92,6 +96,8 @@ class RealFile:
         self.name = name
         self.stays_open = False
         """Its name is not its own any more."""
+        self._gone = False
+        """So it is, and it was not open."""
         self._disk = disk
         self._open: HeldDescriptor | None = HeldDescriptor(descriptor)
         self._used = True
@@ -106,11 +112,24 @@ class RealFile:
         self._open = None
         return True
 
+    def hold_open(self) -> None:
+        """It has to be open from now on: by its name another file will be found. Where it cannot be opened, nothing is read of it any more."""
+        try:
+            self._descriptor()
+        except DiskError:
+            self._gone = True
+
+    def take_name(self, name: str) -> None:
+        """It has another name, by which it is found."""
+        self.name, self.stays_open, self._gone = name, False, False
+
     def _descriptor(self) -> HeldDescriptor:
         """To be held while its number is used. DiskError where the file is gone."""
         self._used = True
         held = self._open
         if held is None:
+            if self._gone:
+                raise DiskError(f"{self.name} is another file now")
             held = self._open = HeldDescriptor(self._disk.open_number(self.name))
             self._disk.open_files.add(self)
         return held
@@ -300,7 +319,7 @@ class RealDisk:
         with _errors():
             os.rename(self._path(old), self._path(new))
         for file in renamed:
-            file.name, file.stays_open = new, False
+            file.take_name(new)
 
     def unlink(self, name: str) -> None:
         """As of `StoreDisk`."""

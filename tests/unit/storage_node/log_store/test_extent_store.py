@@ -18,7 +18,7 @@ from storage_node.log_store.extents import store as store_module
 from storage_node.log_store.extents.block_format import DATA_START, HEAD_SIZE
 from storage_node.log_store.extents.chain import PAGE
 from storage_node.log_store.extents.control_check import ControlCheck
-from storage_node.log_store.extents.disk import SECTOR
+from storage_node.log_store.extents.disk import SECTOR, DiskError
 from storage_node.log_store.extents.held_extents import HeldExtents
 from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.real_disk import RealDisk, RealFile
@@ -670,6 +670,92 @@ class TestRealFiles:
         gone = disk.open("a")
         disk.unlink("a")
         assert [each.read(0, 1) for each in (*others[1:4], gone)] == [b"b", b"c", b"d", b"a"]
+
+    @pytest.mark.parametrize("how", ["rename", "unlink"])
+    def test_so_does_one_that_was_closed_before(self, tmp_path: Path, how: str) -> None:
+        disk = RealDisk(str(tmp_path / "d"), open_files_max=2)
+        for name in ("table", "new-table", "a", "b"):
+            file = disk.create(name, 0)
+            file.write([name.encode()], 0)
+            file.sync(0)
+        before = disk.open("table")
+        others = [disk.open(name) for name in "abab"]
+        assert before._open is None
+        if how == "rename":
+            disk.rename("new-table", "table")
+        else:
+            disk.unlink("table")
+            disk.rename("new-table", "table")
+        others += [disk.open(name) for name in "abab"]
+        assert before.read(0, 20) == b"table"
+        assert disk.open("table").read(0, 20) == b"new-table"
+        assert {other.read(0, 1) for other in others} == {b"a", b"b"}
+
+    def test_one_that_cannot_be_opened_then_is_not_taken_for_the_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk = RealDisk(str(tmp_path / "d"), open_files_max=2)
+        for name in ("table", "new-table", "a", "b"):
+            disk.create(name, 0).write([name.encode()], 0)
+        before = disk.open("table")
+        others = [disk.open(name) for name in "abab"]
+        assert (before._open, len(others)) == (None, 4)
+
+        def no_number(name: str) -> int:
+            raise DiskError("too many open files")
+
+        monkeypatch.setattr(disk, "open_number", no_number)
+        disk.rename("new-table", "table")
+        monkeypatch.undo()
+        with pytest.raises(DiskError, match="another file"):
+            before.read(0, 20)
+        assert disk.open("table").read(0, 20) == b"new-table"
+
+    def test_a_table_is_replaced_while_reads_have_the_one_before_that_was_closed(self, tmp_path: Path) -> None:
+        settings = replace(SETTINGS, open_files_max=16, checkpoint_bytes=1 << 30, block_cache_bytes=0)
+        store, log = open_extents(tmp_path / "store", settings), metadata_log_of(LOG)
+        assert store.adopt(MARKER, boot="boot 1", now=Timestamp(1)) is Status.OK
+        store.load()
+
+        def write(first: int, last: int, log: LogId) -> None:
+            for esn in range(first, last + 1):
+                batch = WriteBatch()
+                put(batch, at(esn), BODY, log=log)
+                assert store.write([batch]) == [Status.OK]
+            assert store.sync() is Status.OK
+
+        def begin_table() -> None:
+            store._extents.since_checkpoint = 1 << 60
+            do_chores(store)
+            assert store.sync() is Status.OK
+
+        write(1, 3, log)
+        begin_table()
+        do_chores(store)
+        before = read_all(store, log).entries
+        assert len(before) == 3
+        table = store._long_lived._table
+        assert table is not None
+        file = table._file
+        assert isinstance(file, RealFile)
+        for first in range(1, 1_000, 10):
+            if file._open is None:
+                break
+            write(first, first + 9, LOG)
+            do_chores(store)
+        assert file._open is None
+        write(4, 43, log)
+        begin_table()
+        while store._long_lived._frozen:
+            chore = store.next_chore()
+            assert chore is not None
+            chore()
+            # the table may be there, and nobody has taken that up
+            result = read_all(store, log)
+            assert (result.corrupt, result.entries[:3]) == ([], before)
+            store._upkeep.take_up()
+        assert len(read_all(store, log).entries) == 43
+        store.close()
 
     def test_a_store_of_many_extents_needs_few_open_files(self, tmp_path: Path) -> None:
         settings = replace(SETTINGS, open_files_max=16, checkpoint_bytes=1 << 30)
