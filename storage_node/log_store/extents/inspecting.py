@@ -40,6 +40,7 @@ class ExtentReport:
 
     name: str
     run: int = 0
+    salt: int = 0
     first: int = 0
     """Its first block; 0: it has none."""
     last: int = 0
@@ -103,10 +104,12 @@ def inspect_store(disk: StoreDisk, *, boot: str = "") -> StoreReport:
     for each in report.extents:
         index = name_of_index(each.name)
         if index in names:
-            each.index = _read_table(disk, index, each.damage) or "damaged"
+            table, rows = _read_table(disk, index, each.damage)
+            each.index = "damaged" if table is None else f"{rows} rows"
+            if table is not None:
+                _compare_end(each, table)
     if TABLE in names:
-        rows = _read_table(disk, TABLE, report.damage)
-        report.table_rows = int(rows.split()[0]) if rows else 0
+        _, report.table_rows = _read_table(disk, TABLE, report.damage)
     return report
 
 
@@ -131,15 +134,23 @@ def name_of_index(extent: str) -> str:
     return index_name(int(extent.removeprefix(EXTENT).removeprefix(MOVED), 16))
 
 
-def _read_table(disk: StoreDisk, name: str, damage: list[str]) -> str:
-    """How many rows a table has, in words; empty where it cannot be read."""
+def _compare_end(report: ExtentReport, index: SortedTable) -> None:
+    """Whether the blocks that the index knows are all there: behind a head that cannot be read none is found."""
+    end = index.facts["end"]
+    if report.run and index.facts["salt"] == report.salt and report.used < end:
+        at = report.used or DATA_START
+        report.damage.append(f"no block can be read at byte {at}, and its index has some up to byte {end}")
+
+
+def _read_table(disk: StoreDisk, name: str, damage: list[str]) -> tuple[SortedTable | None, int]:
+    """A table, and how many rows it has; None where it cannot be read."""
     try:
         table = SortedTable(disk.open(name))
         count = sum(1 for _ in table.rows(b"", None))
     except (BadTableError, DiskError) as error:
         damage.append(f"{error}{', and is made anew when the store is opened' if name.startswith(INDEX) else ''}")
-        return ""
-    return f"{count} rows"
+        return None, 0
+    return table, count
 
 
 def _inspect_extent(disk: StoreDisk, name: str, limit: int | None) -> ExtentReport:
@@ -148,7 +159,8 @@ def _inspect_extent(disk: StoreDisk, name: str, limit: int | None) -> ExtentRepo
         file = disk.open(name)
         report.size = file.size()
         header = ExtentHeader.decode(file.read(0, DATA_START))
-        report.run, seed, offset = header.run, seed_of(header.salt), DATA_START
+        report.run, report.salt = header.run, header.salt
+        seed, offset = seed_of(header.salt), DATA_START
         while True:
             head = decode_head(file.read(offset, HEAD_SIZE), seed)
             if head is None or (limit is not None and head.number > limit):

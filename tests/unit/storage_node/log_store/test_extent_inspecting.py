@@ -10,6 +10,7 @@ from logdevice_py.core.ids import Generation, metadata_log_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from server.logdeviced import main
+from storage_node.log_store.extents.block_format import BLOCK_MAGIC
 from storage_node.log_store.extents.inspecting import StoreReport, inspect_store
 from storage_node.log_store.extents.opening import EXTENTS
 from storage_node.log_store.extents.simulated_disk import SimulatedDisk
@@ -73,6 +74,19 @@ def test_a_sound_store_is_told_to_be_sound(disk: SimulatedDisk) -> None:
     assert "N3:S0 generation 2" in text
     assert "closed in order" in text
     assert text.endswith("it opens")
+
+
+def test_a_head_that_cannot_be_read_is_told_though_nothing_behind_it_is_found(disk: SimulatedDisk) -> None:
+    name, offset = place_of(disk, 7)
+    data = disk.open(name).read(0, offset)
+    head = data.rindex(BLOCK_MAGIC)
+    disk.flip(name, head + 5)
+    report = look(disk)
+    assert not report.opens, "its index is read in its place"
+    [damaged] = [each for each in report.extents if each.damage]
+    assert damaged.name == name
+    assert damaged.damage[0].startswith(f"no block can be read at byte {head}, and its index has some up to byte ")
+    assert report.damaged
 
 
 def test_a_damaged_copy_is_named(disk: SimulatedDisk) -> None:
