@@ -305,12 +305,19 @@ class ExtentLogStore:
             # keys and headers that are read apart come on top
             size += 160 * entries
             status = self._admits(size, must_pass=must_pass, essential=essential)
+            if status is Status.NOSPC:
+                return self._write_without_entries(batches)
             if status is Status.OK:
                 group = BlockGroup(self._directory, self._partitions, self._reader, self._settings.blob_bytes_min)
                 status = self._write_group(group, batches, {})
                 self.bytes_written += size
                 self._unmeasured -= size
         return [status] * len(batches)
+
+    def _write_without_entries(self, batches: Sequence[WriteBatch]) -> list[Status]:
+        """There is no room for the entries of a group: only those of its batches that have none are written."""
+        written = iter(self._write([batch for batch in batches if not batch.entries]))
+        return [Status.NOSPC if batch.entries else next(written) for batch in batches]
 
     def _admits(self, size: int, *, must_pass: bool, essential: bool) -> Status:
         if self._chain.unsynced > _UNSYNCED_MAX and not must_pass:

@@ -179,6 +179,25 @@ class TestSpace:
         assert it.write() is Status.OK
         assert it.lsns() == [*taken[2:], at(it.esn)]
 
+    def test_entries_alone_are_refused_of_what_is_written_together(self, it: Held) -> None:
+        do_chores(it.store)
+        it.disk.taken = it.disk.total - it.disk.used
+        assert it.write(100) is Status.NOSPC
+        taken = it.lsns()
+        batches = [WriteBatch() for _ in range(4)]
+        for number, batch in enumerate(batches):
+            if number % 2:
+                batch.put_log_metadata(LogId(number), LogMetadataKind.SEAL, b"seal")
+            else:
+                put(batch, at(it.esn + 1 + number), BODY)
+        assert it.store.write(batches) == [Status.NOSPC, Status.OK, Status.NOSPC, Status.OK]
+        assert it.lsns() == taken
+        assert it.store.sync() is Status.OK
+        it.store.abandon()
+        it.disk.taken = 0
+        kept = it.open().log_metadata
+        assert kept == [(LogId(number), LogMetadataKind.SEAL, b"seal") for number in (1, 3)]
+
     def test_no_chore_fails_the_store_for_lack_of_space(self, it: Held) -> None:
         it.write(30)
         assert it.store.sync() is Status.OK
