@@ -111,7 +111,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 async def _serve(config: str, nodes: list[int]) -> None:
-    """Do the kinds of work that are named on standard input; a line of JSON each: processor seconds a record, and records a second."""
+    """Do the kinds of work that are named on standard input; a line of JSON each: microseconds of processor time a record, and records a second."""
     gc.collect()
     gc.freeze()
     processes = [os.getpid(), *nodes]

@@ -58,12 +58,12 @@ def estimate(table: TableDeclaration, terms: Sequence[Term]) -> tuple[float, int
         names.discard("lsn")
     if set(table.required) - names:
         return 1e15, 1_000_000_000
-    rows = 100 if table.source is TableSource.CLUSTER_FILE else 10_000
+    rows = 100 if table.source is TableSource.CONFIGURATION else 10_000
     for name, factor in (("log_id", 1000), ("lsn", 100), ("node_id", 10), ("shard", 2)):
         if name in names:
             rows //= factor
     rows = max(1, rows)
-    asks = 1.0 if table.source is TableSource.CLUSTER_FILE else 10_000.0
+    asks = 1.0 if table.source is TableSource.CONFIGURATION else 10_000.0
     return asks + rows, rows
 
 

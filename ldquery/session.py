@@ -286,7 +286,7 @@ class LDQuery:
         return rows
 
     def _get(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Row]:
-        if table.source is TableSource.CLUSTER_FILE:
+        if table.source is TableSource.CONFIGURATION:
             self._hear_of_newest()
             fill: Any = {"nodes": from_cluster_file.nodes_rows, "log_groups": from_cluster_file.log_groups_rows}
             return [table.cells(row) for row in fill[table.name](self.config)]

@@ -11,7 +11,7 @@ _INTEGER, _TEXT, _FLAG, _REAL = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.
 _LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
 
 
-@table("nodes", TableSource.CLUSTER_FILE)
+@table("nodes", TableSource.CONFIGURATION)
 @dataclass(slots=True)
 class NodesRow:
     """A node of the cluster file, whether it runs or not."""
@@ -29,7 +29,7 @@ class NodesRow:
     is_metadata_node: int = column(_FLAG, "It stores metadata logs.")
 
 
-@table("log_groups", TableSource.CLUSTER_FILE)
+@table("log_groups", TableSource.CONFIGURATION)
 @dataclass(slots=True)
 class LogGroupsRow:
     """A group of logs of the cluster file, with the attributes that hold for it."""

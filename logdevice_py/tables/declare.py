@@ -32,7 +32,7 @@ class ColumnKind(enum.Enum):
 class TableSource(enum.Enum):
     """Who has the rows of a table."""
 
-    CLUSTER_FILE = "the configuration that nodes use, or the cluster file where none answers"
+    CONFIGURATION = "the configuration that nodes use, or the cluster file where none answers"
     ANY_NODE = "any one node"  # all would say the same
     EVERY_NODE = "every node"
     SEQUENCER_NODES = "every node with the role sequencer"

@@ -14,7 +14,7 @@ from client.admin_access import AdminAccess
 from client.node_tables import NodeAsker, as_dicts
 from epoch_store.interface import ReadMetadata, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
-from epoch_store.zookeeper_access import zookeeper_access
+from epoch_store.zookeeper_access import zookeeper_access_of_tool
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, format_shard
@@ -111,7 +111,7 @@ async def _all_metadata(config: ClusterConfig, cluster_file: Path) -> AsyncItera
         WriterIdentity(NodeId(-1), InstanceId(time.time_ns())),
         loop,
         hosts=[each.host for each in config.nodes.values()],
-        access=zookeeper_access(cluster_file, config, next(iter(config.nodes))),
+        access=zookeeper_access_of_tool(cluster_file, config),
     )
     try:
         logs = config.logs.ids()

@@ -65,7 +65,7 @@ class _Offline(LDQuery):
             TableSource.MAINTENANCES,
         ):
             return []
-        if table.source is TableSource.CLUSTER_FILE:
+        if table.source is TableSource.CONFIGURATION:
             return super()._get(table, wanted)
         assert Constraints.parse(wanted.constraints.parameters()) == wanted.constraints, wanted
         kinds = [column.kind for column in table.columns]

@@ -190,7 +190,7 @@ def test_who_does_not_exist_cannot_go(name: str) -> None:
 
 
 class Nodes:
-    """Four nodes: which of them have read the log tree, what the one that answers tells of all logs, and what is to be had when a log is named."""
+    """Four nodes: which of them have read the log tree, what a node that answers tells of all logs, and what is to be had when a log is named."""
 
     def __init__(self, told: Sequence[int], by_name: Sequence[int] = (), *, readers: Sequence[int] = ()) -> None:
         self.told = list(told)

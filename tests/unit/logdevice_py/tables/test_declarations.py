@@ -20,7 +20,7 @@ def test_a_table_says_what_it_and_its_columns_are(name: str) -> None:
     assert table.doc.endswith(".")
     assert all(column.doc.endswith(".") for column in table.columns)
     shared = (
-        TableSource.CLUSTER_FILE,
+        TableSource.CONFIGURATION,
         TableSource.ANY_NODE,
         TableSource.NAMESPACES,
         TableSource.INDEX_LOGS,
