@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from benchmarks.percentiles import percentile
 from client.client import Client
 from client.receipt import Receipts
 from logdevice_py.core.ids import LogId
@@ -38,8 +39,7 @@ async def lone(client: Client, count: int, payload: bytes) -> dict[str, float]:
         began = clock()
         await append(LOG, payload)
         took.append(clock() - began)
-    took.sort()
-    return {"records": count, "p50_ms": took[count // 2] * 1e3, "p99_ms": took[int(count * 0.99)] * 1e3}
+    return {"records": count, "p50_ms": percentile(took, 0.5) * 1e3, "p99_ms": percentile(took, 0.99) * 1e3}
 
 
 async def stream(client: Client, count: int, payload: bytes) -> dict[str, float]:

@@ -29,6 +29,7 @@ from typing import Any, cast
 import msgpack
 import uvloop
 
+from benchmarks.percentiles import percentile
 from logdevice_py.core.units import parse_duration
 
 _LENGTH = struct.Struct(">I")
@@ -268,12 +269,11 @@ async def _run_client(port: int, records: int, payload: bytes, window: int) -> N
     client.pump()
     await client.done.wait()
     took = time.perf_counter() - began
-    latencies = sorted(client.latencies)
     result = {
         "records": records,
         "seconds": took,
-        "p50_ms": latencies[records // 2] * 1e3,
-        "p99_ms": latencies[int(records * 0.99)] * 1e3,
+        "p50_ms": percentile(client.latencies, 0.5) * 1e3,
+        "p99_ms": percentile(client.latencies, 0.99) * 1e3,
     }
     print(json.dumps(result), flush=True)
 

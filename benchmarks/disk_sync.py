@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.bare_append_path import SWITCH_INTERVAL
+from benchmarks.percentiles import percentile
 
 _BLOCK = b"x" * 300
 
@@ -54,10 +55,7 @@ def measure_sync(directory: Path, *, delay_us: int = 0, count: int = 1000) -> Sy
         sys.setswitchinterval(interval)
         os.close(descriptor)
         path.unlink()
-    plain.sort()
-    hops.sort()
-    at = int(count * 0.99)
-    return SyncCost(plain[count // 2] * 1e6, plain[at] * 1e6, hops[count // 2] * 1e6, hops[at] * 1e6)
+    return SyncCost(*(percentile(seconds, share) * 1e6 for seconds in (plain, hops) for share in (0.5, 0.99)))
 
 
 async def _hops(descriptor: int, delay: float, count: int) -> list[float]:

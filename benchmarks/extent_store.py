@@ -30,6 +30,7 @@ from typing import Any, Final
 import rocksdict
 from google_crc32c import value as crc32c
 
+from benchmarks.percentiles import percentile
 from logdevice_py.core.entry import EntryHeader, body_of, encode_entry, parse_header
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
@@ -201,14 +202,13 @@ def _write(kind: str, directory: str, size: int, per: int, seconds: float, queue
     written = resource.getrusage(resource.RUSAGE_SELF).ru_oublock * 512
     store.abandon()
     shutil.rmtree(directory, ignore_errors=True)
-    latencies.sort()
     queue.put(
         (
             count * size / took / 1e6,
             used / count * 1e6,
             written / (count * size),
-            latencies[len(latencies) // 2] * 1e3,
-            latencies[int(len(latencies) * 0.99)] * 1e3,
+            percentile(latencies, 0.5) * 1e3,
+            percentile(latencies, 0.99) * 1e3,
         )
     )
 
@@ -310,12 +310,11 @@ async def _read_cold(directory: str, threads: int) -> tuple[float, ...]:
         last = now
     took, count = last - began, reading.result()
     await service.close()
-    gaps.sort()
     return (
         count / took / 1e6,
         sum(gap > 0.01 for gap in gaps) / took,
-        gaps[int(len(gaps) * 0.99)] * 1e3,
-        gaps[-1] * 1e3,
+        percentile(gaps, 0.99) * 1e3,
+        max(gaps) * 1e3,
         float(service.metrics.warmed),
         float(store.waits),
     )

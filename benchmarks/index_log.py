@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.percentiles import percentile
 from client.client import Client
 from client.replica.commands import CommandRefused, StateVersion, refusal
 from indexlog.columns import SCHEMA
@@ -478,13 +479,10 @@ class PageAsker:
         return table, told.get("next_token") or told["tail_token"], "next_token" not in told
 
 
-def quantiles(seconds: list[float]) -> dict[str, float]:
+def percentiles(seconds: list[float]) -> dict[str, float]:
     """In milliseconds."""
-    ranked = sorted(seconds)
     return {
-        "median_ms": 1000 * ranked[len(ranked) // 2],
-        "p99_ms": 1000 * ranked[min(len(ranked) - 1, round(0.99 * len(ranked)))],
-        "most_ms": 1000 * ranked[-1],
+        f"{name}_ms": 1000 * percentile(seconds, share) for name, share in (("median", 0.5), ("p99", 0.99), ("most", 1))
     }
 
 
@@ -543,7 +541,7 @@ async def _ask(log: IndexLog, asker: PageAsker, given: argparse.Namespace) -> No
         began = time.perf_counter()
         await asker.page(f"index-{rng.randint(1, given.indexes):05}")
         first.append(time.perf_counter() - began)
-    tell("first page", indexes=given.indexes, asks=given.asks, **quantiles(first))
+    tell("first page", indexes=given.indexes, asks=given.asks, **percentiles(first))
 
     pages, size, is_last, token = 0, 0, False, None
     began = time.perf_counter()
@@ -568,7 +566,7 @@ async def _ask(log: IndexLog, asker: PageAsker, given: argparse.Namespace) -> No
             acknowledged = time.perf_counter()
             at, token = await seen
             times.append(max(0.0, at - acknowledged))
-    tell("from acknowledgement to a reader that waits", writes=given.asks, **quantiles(times))
+    tell("from acknowledgement to a reader that waits", writes=given.asks, **percentiles(times))
 
 
 async def _until_seen(asker: PageAsker, token: str | None, docid: str) -> tuple[float, str]:

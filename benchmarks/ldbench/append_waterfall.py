@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from benchmarks.percentiles import percentile
+
 CLIENT: Final = "client"
 WIRE, WORK, DISK, HANDOVER, WAIT = "way", "work", "disk", "hand-over", "wait"
 KINDS: Final = {
@@ -220,8 +222,7 @@ def _shifted(each: ProcessInstant, offset: int) -> ProcessInstant:
 def _median_p99(values: Sequence[int]) -> tuple[float, float]:
     if not values:
         return 0.0, 0.0
-    ordered = sorted(values)
-    return statistics.median(ordered) / 1000, ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] / 1000
+    return statistics.median(values) / 1000, percentile(values, 0.99) / 1000
 
 
 def _medians(appends: Sequence[tuple[int, Sequence[TracedSpan]]]) -> list[SpanMedian]:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from benchmarks.percentiles import percentile
 from client.client import Client
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError
@@ -26,8 +27,7 @@ class Latencies:
 
     def percentile(self, share: float) -> float:
         """Milliseconds."""
-        ordered = sorted(self.seconds)
-        return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1e3 if ordered else float("nan")
+        return percentile(self.seconds, share) * 1e3
 
     def add(self, others: Latencies) -> None:
         """Those of another stretch as well."""

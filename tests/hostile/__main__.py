@@ -43,9 +43,9 @@ def main() -> int:
     print(
         f"all acknowledged records were read: {outcome.acknowledged}; {outcome.writers} writers where streams were forged"
     )
-    control = outcome.phases[1].quantile(0.99)
+    control = outcome.phases[1].percentile(0.99)
     for phase in outcome.phases[2:]:
-        print(f"p99 {phase.name}: {phase.quantile(0.99) / control:.2f} times that of the control")
+        print(f"p99 {phase.name}: {phase.percentile(0.99) / control:.2f} times that of the control")
     return 0
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.percentiles import percentile
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
@@ -56,15 +57,14 @@ class Phase:
     told: int = 0
     """Timed appends that were looked at when the last attack had ended."""
 
-    def quantile(self, share: float) -> float:
+    def percentile(self, share: float) -> float:
         """Milliseconds within which this share of the appends was done."""
-        ordered = sorted(self.milliseconds)
-        return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
+        return percentile(self.milliseconds, share)
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {len(self.milliseconds)} appends in {self.seconds:.0f} s, p50 {self.quantile(0.5):.1f} ms, "
-            f"p99 {self.quantile(0.99):.1f} ms, longest {max(self.milliseconds, default=math.nan):.0f} ms, {self.failed} failed"
+            f"{self.name}: {len(self.milliseconds)} appends in {self.seconds:.0f} s, p50 {self.percentile(0.5):.1f} ms, "
+            f"p99 {self.percentile(0.99):.1f} ms, longest {max(self.milliseconds, default=math.nan):.0f} ms, {self.failed} failed"
         )
 
 

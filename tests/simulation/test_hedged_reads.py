@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from benchmarks.percentiles import percentile
 from client.client import Client
 from client.read.hedge_budget import ENTRIES_PER_HEDGE
 from client.read.settings import ReadSettings
@@ -62,10 +62,6 @@ class Follower:
         return self.latencies[first:]
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
-
-
 def rows_of(client: Client) -> dict[str, Any]:
     return {row.asked_shard: row for row in client_shard_delays_rows(client.session, "mine", EVERYTHING, client.now())}
 
@@ -101,9 +97,9 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
     simulate(application, **CLUSTER)
     shard, share = "N2:S0", 0.999 if records >= 2000 else 0.98
     before, metrics = told["before"][shard], told["metrics"]
-    most = (before.hedge_delay_us + before.round_trip_us) / 1e6 + quantile(told["healthy"], 0.99)
+    most = (before.hedge_delay_us + before.round_trip_us) / 1e6 + percentile(told["healthy"], 0.99)
     assert most < SLOW / 2e6
-    assert quantile(told["slow"], share) <= most, (quantile(told["slow"], share), most)
+    assert percentile(told["slow"], share) <= most, (percentile(told["slow"], share), most)
     assert before.last_for_us == 0
     assert told["slow until"] > 0
     assert metrics.shards_left_to_the_end >= 1
@@ -111,7 +107,7 @@ def test_one_slow_shard_costs_a_read_no_more_than_a_hedge(records: int) -> None:
     assert metrics.hedge_entries <= 0.05 * metrics.entries_received + ENTRIES_PER_HEDGE
     assert told["last"][shard].last_for_us == 0
     assert told["last"][shard].answers > 0
-    assert quantile(told["again"], 0.97) <= most
+    assert percentile(told["again"], 0.97) <= most
 
 
 def test_when_all_shards_are_slow_hedges_bring_a_twentieth_more_at_most() -> None:

@@ -22,8 +22,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.percentiles import percentile
 from logdevice_py.programs import own_program
-from tests.upgrades.verdict import WriterJournal, percentile, trouble
+from tests.upgrades.verdict import WriterJournal, trouble
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HERE: Final = Path(__file__).parent

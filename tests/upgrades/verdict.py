@@ -63,8 +63,3 @@ def trouble(way: str, written: WriterJournal, read: Sequence[list[Any]]) -> list
     if positions != sorted(set(positions)):
         wrong.append("positions do not grow")
     return wrong
-
-
-def percentile(values: Sequence[int], part: float) -> int:
-    """The value that this part of the values does not exceed."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
