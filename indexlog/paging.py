@@ -153,13 +153,14 @@ def read_page(view: View, store: FileStore, index: str, token: str | None = None
     With the token of the last page what was written since is read, up to this moment, in pages that have tokens again.
 
     Raises:
-        PageExpired: the token is too old.
+        PageExpired: the token is too old, or names logs that are no raw logs of this index log.
         LogDeviceError: DATALOSS: a file, or records of a raw log, are lost.
         LogDeviceError: INVALID_PARAM: it is no token of this index.
     """
     at: PageToken = (yield from _begin(view, index)) if token is None else PageToken.decode(token)
     if at.index != index:
         raise LogDeviceError(Status.INVALID_PARAM, f"a page token of index {at.index}, not of {index}")
+    yield from _check_logs(view, at)
     if at.serial is None and at.step >= len(at.tail):
         at = yield from _go_on(view, at)
     elif at.serial is not None and view().serial < at.serial:
@@ -185,6 +186,18 @@ def read_page(view: View, store: FileStore, index: str, token: str | None = None
         if len(found) or reads >= READS_PER_PAGE:
             return IndexPage(found, source, following.encode())
         at = following
+
+
+def _check_logs(view: View, at: PageToken) -> Steps[None]:
+    """Clients keep tokens, and may make some up: whoever serves pages would read any log of the cluster for them."""
+    if all(view().is_raw_log(log) for log, _, _ in at.tail):
+        return
+    yield ConfirmView()  # another server that knows more gave it
+    for log, _, _ in at.tail:
+        if not view().is_raw_log(log):
+            raise PageExpired(
+                f"index {at.index}: log {log} is no raw log of this index log, or was replaced and is dealt long ago"
+            )
 
 
 def _begin(view: View, index: str) -> Steps[PageToken]:
@@ -242,14 +255,9 @@ def _go_on(view: View, at: PageToken) -> Steps[PageToken]:
     generations = [each for each in state.readable() if each.number >= at.generation]
     if not generations:
         raise LogDeviceError(Status.INVALID_PARAM, "a page token of another index log")
-    if generations[0].number > at.generation + 1:
-        raise PageExpired(
-            f"index {at.index}: the raw logs of generation {at.generation + 1} are dealt and not known any more"
-        )
-    if generations[0].number > at.generation:  # it has ended, and is dealt: what can be read of it is all
-        tails: Mapping[int, int] = yield FindTails(list(positions))
-        ended = RoutingGeneration(at.generation, tuple(positions), tuple(tails[log] for log in positions))
-        generations.insert(0, ended)
+    if generations[0].number > at.generation:  # it has ended, and is dealt
+        assert state.former is not None, "the one before was dealt whole"
+        generations.insert(0, state.former)
     tail = yield from _ranges(generations, lambda log: max(positions.get(log, 1), floors.get(log, 0) + 1))
     if not (yield from _is_of_one_moment(view, at.index, drop, tail)):
         raise PageExpired(f"index {at.index} was dropped")

@@ -53,7 +53,7 @@ JOBS_MAX: Final = 1000
 """At a time."""
 PASSED_MAX: Final = 100
 """So many later jobs of its kind end before a job that commits nothing meanwhile is taken for dead. That one may live costs what it has not committed."""
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 
 
 class ManifestState:
@@ -64,6 +64,8 @@ class ManifestState:
         """The URL of the store; empty before `Initialize`."""
         self.generations: list[RoutingGeneration] = []
         """Those that are not dealt whole, and the newest one."""
+        self.former: RoutingGeneration | None = None
+        """The last one that is dealt whole: page tokens may name its raw logs still."""
         self.dealt: dict[int, int] = {}
         """Of each raw log of these generations, the last LSN that is dealt; 0: none is."""
         self.jobs: dict[int, int] = {}
@@ -109,6 +111,10 @@ class ManifestState:
             if each.ends is None:
                 break
         return found
+
+    def is_raw_log(self, log: int) -> bool:
+        """Whether a page token may name this log. Of generations that are dealt whole only the last one is remembered."""
+        return log in self.dealt or (self.former is not None and log in self.former.logs)
 
     def last_drop(self, index: str) -> int:
         """Which drop of all that there were was the last one of an index; 0: it was never dropped."""
@@ -288,7 +294,8 @@ class ManifestState:
 
     def _close_generations(self) -> None:
         while len(self.generations) > 1 and self._is_dealt(self.generations[0]):
-            for log in self.generations.pop(0).logs:
+            self.former = self.generations.pop(0)
+            for log in self.former.logs:
                 del self.dealt[log]
 
     def _replace(self, wanted: Replace, time: Timestamp) -> None:
@@ -400,7 +407,8 @@ class ManifestState:
             [
                 _FORMAT,
                 self.store,
-                [[each.number, each.logs, each.ends] for each in self.generations],
+                [_packed_generation(each) for each in self.generations],
+                None if self.former is None else _packed_generation(self.former),
                 sorted(self.dealt.items()),
                 [
                     [token, time, *self.passed.get(token, (JobKind.OTHER, 0))]
@@ -428,19 +436,16 @@ class ManifestState:
 
     @classmethod
     def _decoded(cls, raw: Any) -> ManifestState:
-        format_, store, generations, dealt, jobs, token, serial, forgotten, drops, unreadable, indexes, floors, gone = (
-            raw
-        )
-        if format_ != _FORMAT or type(store) is not str:
+        if type(raw) is not list or raw[:1] != [_FORMAT]:
             raise ValueError(f"a manifest of format {_FORMAT} expected")
+        _, store, generations, former, dealt, jobs, token, serial, forgotten, drops, unreadable, *lists = raw
+        indexes, floors, gone = lists
+        if type(store) is not str:
+            raise ValueError("the URL of the store expected")
         found = cls()
         found.store = store
-        found.generations = [
-            RoutingGeneration(
-                _number(number), tuple(map(_number, logs)), None if ends is None else tuple(map(lsn_field, ends))
-            )
-            for number, logs, ends in generations
-        ]
+        found.generations = [_unpacked_generation(each) for each in generations]
+        found.former = None if former is None else _unpacked_generation(former)
         found.dealt = {_number(log): lsn_field(lsn) for log, lsn in dealt}
         found.jobs = {_number(token): _number(time) for token, time, _, _ in jobs}
         found.passed = {
@@ -468,11 +473,13 @@ class ManifestState:
     def _check(self) -> None:
         """What commands rely upon; ValueError where it does not hold."""
         logs = [log for each in self.generations for log in each.logs]
-        numbers = [each.number for each in self.generations]
+        known = self.generations if self.former is None else [self.former, *self.generations]
+        numbers = [each.number for each in known]
         if (
-            bool(self.store) != bool(numbers)
+            bool(self.store) != bool(self.generations)
             or numbers != sorted(set(numbers))
-            or not all(each.logs and len(each.ends or each.logs) == len(each.logs) for each in self.generations)
+            or not all(each.logs and len(each.ends or each.logs) == len(each.logs) for each in known)
+            or (self.former is not None and self.former.ends is None)
         ):
             raise ValueError("generations in order, each with raw logs and their ends, expected")
         if len(set(logs)) != len(logs) or self.dealt.keys() != set(logs):
@@ -481,6 +488,17 @@ class ManifestState:
             raise ValueError("serials and tokens that were given expected")
         if not all(self.indexes.values()):
             raise ValueError("an index without parts")
+
+
+def _packed_generation(generation: RoutingGeneration) -> list[Any]:
+    return [generation.number, generation.logs, generation.ends]
+
+
+def _unpacked_generation(raw: Any) -> RoutingGeneration:
+    number, logs, ends = raw
+    return RoutingGeneration(
+        _number(number), tuple(map(_number, logs)), None if ends is None else tuple(map(lsn_field, ends))
+    )
 
 
 def _packed(part: Part) -> list[Any]:

@@ -932,7 +932,7 @@ def formats() -> list[GoldenFormat]:
         ),
         GoldenFormat(
             "index_log",
-            "modifications in raw logs and files (indexlog/records.py) format 1, commands to the manifest (indexlog/manifest) format 2, the manifest format 3, page tokens "
+            "modifications in raw logs and files (indexlog/records.py) format 1, commands to the manifest (indexlog/manifest) format 2, the manifest format 4, page tokens "
             "(indexlog/paging.py) format 2, routing (indexlog/routing.py), raw files and their summaries (indexlog/raw_files.py) format 1",
             "Records, contents and raw files of format 1 are read for ever. A later format of commands is refused by who does not know it, who then has another manifest. Routing never changes.",
             list(index_log_cases()),

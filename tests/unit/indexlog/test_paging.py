@@ -43,6 +43,7 @@ class Bench:
         self.raw: dict[int, list[bytes | None]] = {1: [], 2: []}
         self.effects: list[IndexEffect] = []
         self.on_read: Callable[[ReadRange], None] = lambda effect: None
+        self.on_confirm: Callable[[], None] = lambda: None
         self.apply(m.Initialize("memory", [1, 2]), m.BeginJob())
 
     def apply(self, *commands: m.ManifestCommand) -> None:
@@ -83,7 +84,7 @@ class Bench:
     def _do(self, effect: IndexEffect) -> Any:
         match effect:
             case ConfirmView():
-                return None
+                return self.on_confirm()
             case FindTails(logs):
                 return {log: len(self.raw[log]) for log in logs}
             case ReadRange(log, start, until, _, "books"):
@@ -186,7 +187,9 @@ def test_it_goes_on_in_the_next_generation_once_that_is_written_to(bench: Bench)
     bench.raw.update({5: []})
     bench.apply(m.AddGeneration([5]), m.EndGeneration(1, [1, 0]))
     bench.deal(3, 1)
-    with pytest.raises(PageExpired, match="raw logs of generation 1 are dealt and not known any more; begin again"):
+    with pytest.raises(
+        PageExpired, match="log 1 is no raw log of this index log, or was replaced and is dealt long ago; begin again"
+    ):
         bench.page(token)
 
 
@@ -287,7 +290,35 @@ def test_slices_are_merged_as_far_as_they_fit_into_memory(bench: Bench) -> None:
 def test_a_token_of_another_index_log_is_refused(bench: Bench) -> None:
     for wrong in (
         PageToken("books", 9, 0, 0, 2, ((1, 1, 0), (2, 1, 0))),
-        PageToken("books", None, 0, 3, 1, ((9, 1, 0),), 1),
+        PageToken("books", None, 0, 3, 2, ((1, 1, 0), (2, 1, 0)), 2),
     ):
         with pytest.raises(LogDeviceError, match="of another index log"):
             bench.page(wrong.encode())
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        PageToken("books", 0, 0, 0, 2, ((9, 1, 5), (1, 1, 0), (2, 1, 0))),
+        PageToken("books", None, 0, 0, 1, ((9, 1, 0),), 1),
+    ],
+)
+def test_no_token_reads_other_logs_of_the_cluster(bench: Bench, made_up: PageToken) -> None:
+    bench.raw[9] = []
+    bench.write(9, "of another index log")
+    with pytest.raises(PageExpired, match="log 9 is no raw log of this index log"):
+        bench.page(made_up.encode())
+    assert not any(isinstance(effect, ReadRange | FindTails) for effect in bench.effects)
+
+
+def test_raw_logs_that_a_server_does_not_know_yet_are_those_of_a_later_state(bench: Bench) -> None:
+    token = PageToken("books", None, 0, 1, 1, ((3, 1, 0),), 1).encode()
+    bench.raw[3] = []
+    bench.write(3, "new")
+
+    def learn() -> None:
+        bench.on_confirm = lambda: None
+        bench.apply(m.AddGeneration([3]), m.EndGeneration(0, [0, 0]))
+
+    bench.on_confirm = learn
+    assert bench.rest(bench.page(token)) == ["new"]
