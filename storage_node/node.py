@@ -153,7 +153,7 @@ class ShardMachines:
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
         self.rebuild_store.on_taken = self.donor.on_copies_taken
         self.repairs.is_re_replicated = context.is_re_replicated
-        self.purges.is_unrecoverable = context.is_unrecoverable
+        self.purges.lost = context
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""

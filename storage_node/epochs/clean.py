@@ -3,6 +3,9 @@
 How the epoch ended (its epoch recovery metadata) and the local last clean epoch are durable, in one batch, before CLEANED. So a globally
 clean epoch has its recovery metadata on every shard of the mutation set, where shards that missed the recovery find it.
 
+An epoch may be recovered again, when the sequencer died before the epoch store knew that it was clean. The later recovery's end takes the place of the first one's, with
+an LNG that is perhaps higher: shards that purge go by what the members of the last mutation set say.
+
 Recovery goes through epochs in order. A CLEAN before which other epochs are not clean here shows that this shard missed their recovery:
 they are purged first.
 """
@@ -62,8 +65,11 @@ class CleanHandler:
             elif state.sealed > message.seal_epoch:
                 hit("clean_preempted")
                 answers.append(self._answer(state, epoch, Status.PREEMPTED))
-            elif epoch <= state.clean_epoch:
+            elif epoch <= state.clean_epoch and not ends_anew(state, message.seal_epoch, item):
                 answers.append(self._answer(state, epoch, Status.OK))
+            elif epoch <= state.clean_epoch:
+                hit("clean_of_epoch_recovered_twice")
+                writing.append((state, item))
             elif epoch > state.clean_epoch + 1 or self._purges.is_purging(state):
                 # Beside a purge, whose write may be on its way, that of a lower epoch would turn the last clean epoch back.
                 hit("clean_waits_for_purge")
@@ -93,7 +99,8 @@ class CleanHandler:
         epoch = item.epoch
         value = recovered_epoch(message.seal_epoch, item).encode()
         group.batch.put_epoch_metadata(state.log, epoch, EpochMetadataKind.RECOVERY, value)
-        group.batch.put_log_metadata(state.log, LogMetadataKind.LAST_CLEAN, encode_epoch(epoch))
+        if epoch > state.clean_epoch:
+            group.batch.put_log_metadata(state.log, LogMetadataKind.LAST_CLEAN, encode_epoch(epoch))
 
     def _on_written(
         self,
@@ -129,6 +136,12 @@ class CleanHandler:
         for begin in range(0, len(answers), ANSWERS_PER_FRAME):
             part = answers[begin : begin + ANSWERS_PER_FRAME]
             self._shard.out.send(peer, Cleaned(request_id=message.request_id, shard=message.shard, logs=part))
+
+
+def ends_anew(state: LogState, seal_epoch: Epoch, item: CleanLog) -> bool:
+    """Whether this is a later recovery than the one that is known here. One that proves less does not take back what the other proved."""
+    known = None if state.recovered is None else state.recovered.get(item.epoch)
+    return known is not None and known.seal_epoch < seal_epoch and bool(item.authoritative) >= known.authoritative
 
 
 def recovered_epoch(seal_epoch: Epoch, item: CleanLog) -> RecoveredEpoch:

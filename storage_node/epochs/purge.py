@@ -13,6 +13,9 @@ a higher LNG, of which it was told where the first had not been heard, and so on
 answers tell of, when so many shards have answered that one of them took part in the one that ended everywhere: that has the end of its epoch on an
 f-majority that can hold a copyset, so an f-majority of answers meets it. Later ones, unfinished, agree with it and lie no lower.
 
+Where only shards are silent that are lost and being rebuilt, it goes by fewer answers: who rebuilds them waits until all donors are clean, and this shard may be one. An f-majority
+leaves no copyset out, so answers of shards that can hold one meet it, too. Shards of which all was re-replicated elsewhere do not count there: a recovery does not miss those.
+
 Where the metadata log has no record of the epoch's nodeset, although nothing is missing of what could be read, the record is about to be written, or all its copies
 went unnoticed, as with disks that were put back from a backup. Every shard of the cluster is asked then, and all have to answer: those of the nodeset are among them.
 Until they have, the history is read again and again.
@@ -70,10 +73,37 @@ class HistoryReader(Protocol):
         """The result is not wanted any more."""
 
 
+class LostShards(Protocol):
+    """What is known of shards that lost what they held in a generation."""
+
+    def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether the shard is dead, and nobody waits for what it held in that generation."""
+
+    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether the shard is dead, and what it held in that generation is re-replicated, or was."""
+
+    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether all that the shard held in that generation was certainly re-replicated."""
+
+
+class NoLostShards:
+    """Without rebuilding the data of a shard may always come back."""
+
+    def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
+        """No."""
+        return False
+
+    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
+        """No."""
+        return False
+
+    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
+        """No."""
+        return False
+
+
 HistoryResult = Callable[[tuple[EpochInterval, ...], bool, Micros], None]
 """(history, whether it is certainly complete, now)."""
-IsUnrecoverable = Callable[[ShardId, Generation], bool]
-"""Whether a shard is dead, and nobody waits for what it held in that generation."""
 StartHistoryReader = Callable[[LogId, HistoryResult, Micros], HistoryReader]
 """(data log, called once with the history in a later turn, now). The history may be empty: no metadata entry was found."""
 
@@ -109,7 +139,7 @@ class LogPurge:
         state: LogState,
         until: Epoch,
         start_reader: StartHistoryReader,
-        is_unrecoverable: IsUnrecoverable,
+        lost: LostShards,
         finished: Callable[[LogPurge, Micros], None],
     ) -> None:
         self.state = PurgeState.WAITING
@@ -121,7 +151,7 @@ class LogPurge:
         self._start_reader = start_reader
         self._asked_ids: dict[ShardId, int] = {}
         """One request a shard: a late answer to an earlier question is as good."""
-        self._is_unrecoverable = is_unrecoverable
+        self._lost = lost
         self._finished = finished
         self._timer: Timer | None = None
         self._delays = backoff(
@@ -284,7 +314,7 @@ class LogPurge:
         if node_of(shard) not in config.nodes:
             return interval is None or config.version >= interval.config_version
         generation = None if interval is None else interval.generation(shard)
-        if self._is_unrecoverable(shard, generation or Generation(1)):
+        if self._lost.is_unrecoverable(shard, generation or Generation(1)):
             hit("purge_without_lost_shard")
             return True
         return False
@@ -297,12 +327,23 @@ class LogPurge:
         if interval is None:
             return True
         domains = interval.domains(self._shard.config.location)
+        silent = self._asked[epoch]
+        answered = []
         for shard in interval.shards:
             if shard != self._shard.shard and self._cannot_know(shard, interval):
                 domains.set_authority(shard, Authority.UNDERREPLICATION)
-        silent = self._asked[epoch]
-        # this shard has an answer, too: it took part in none that ended
-        return domains.f_majority([shard for shard in interval.shards if shard not in silent]) is not FMajority.NONE
+            elif shard not in silent:  # this shard has an answer, too: it took part in none that ended
+                answered.append(shard)
+        if domains.f_majority(answered) is not FMajority.NONE:
+            return True
+        lost, generation = self._lost, interval.generation
+        if not all(lost.is_being_rebuilt(shard, generation(shard) or Generation(1)) for shard in silent):
+            return False
+        kept = [shard for shard in answered if not lost.is_re_replicated(shard, generation(shard) or Generation(1))]
+        if not domains.can_replicate(kept):
+            return False
+        hit("purge_beside_rebuilding")
+        return True
 
     def _on_retry(self, now: Micros) -> None:
         if self.state is PurgeState.ASKING:
@@ -388,7 +429,7 @@ class PurgeQueue:
         start_reader: StartHistoryReader,
         clean_moved: Callable[[LogState, Micros], None],
     ) -> None:
-        self.is_unrecoverable: IsUnrecoverable = _none_is_unrecoverable
+        self.lost: LostShards = NoLostShards()
         self._shard = shard
         self._start_reader = start_reader
         self._clean_moved = clean_moved
@@ -410,7 +451,7 @@ class PurgeQueue:
             state,
             until,
             self._start_reader,
-            lambda shard, generation: self.is_unrecoverable(shard, generation),
+            self.lost,
             self._on_finished,
         )
         self._begin(now)
@@ -457,11 +498,6 @@ class PurgeQueue:
         self._shard.metrics.purges_running -= 1
         self._begin(now)
         self._clean_moved(purge.log, now)
-
-
-def _none_is_unrecoverable(shard: ShardId, generation: Generation) -> bool:
-    """Without rebuilding the data of a shard may always come back."""
-    return False
 
 
 def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpochRecoveryMetadata) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import client.read.decoding
 import sequencer.recovery.digest
+import storage_node.epochs.clean
 import storage_node.epochs.seal
 import storage_node.log_store.memory
 import storage_node.log_store.metadata_rows
@@ -33,6 +34,7 @@ from storage_node.reading import read_stream
 from storage_node.reading.read_quotas import ReadAllowance
 from storage_node.reading.read_stream import ServerReadStream
 from storage_node.reading.release import ReleaseHandler
+from storage_node.rebuilding.context import DonorContext
 from storage_node.rebuilding.donor import ShardDonor
 from storage_node.repair.metadata_resync import MetadataResync
 from storage_node.retention.removed_logs import RemovedLogs
@@ -335,6 +337,20 @@ def drained_shard_takes_records(original: Any) -> Any:
 )
 def copies_of_earlier_round_overlooked(original: Change) -> Change:
     return lambda self, log, copies, now: None
+
+
+@deliberate(
+    "a purge waits for a lost shard whose rebuilding waits for it",
+    (DonorContext, "is_being_rebuilt"),
+    mode=RunMode.REBUILDING,
+)
+def purge_waits_for_rebuilding(original: Change) -> Change:
+    return lambda self, shard, generation: False
+
+
+@deliberate("how a clean epoch ended stays as its first recovery said", (storage_node.epochs.clean, "ends_anew"))
+def first_end_stays(original: Change) -> Change:
+    return lambda state, seal_epoch, item: False
 
 
 @deliberate(

@@ -522,6 +522,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes a sequencer that recovers by an older cluster file than the one that brought a shard of the nodeset",
         f"{_RECOVERY}/test_epoch_recovery.py::test_where_a_shard_stands_may_be_learnt_while_it_is_waited_for",
     ),
+    "purge_beside_rebuilding": (
+        "takes a shard that is rebuilt, one that left the cluster, and one that missed the recovery of an epoch of both",
+        f"{_SHARD}/epochs/test_purge.py::TestPurge::test_a_shard_whose_rebuilding_waits_for_the_purge_is_not_waited_for",
+    ),
+    "clean_of_epoch_recovered_twice": (
+        "takes a sequencer that dies while it says how an epoch ended",
+        f"{_SHARD}/epochs/test_purge.py::TestClean::test_a_later_recovery_of_a_clean_epoch_takes_the_place_of_the_first",
+    ),
     "purge_without_lost_shard": (
         "takes the loss of all shards that know how an epoch ended, and one that missed it",
         f"{_SHARD}/epochs/test_purge.py::TestPurge::test_who_is_given_up_is_not_waited_for",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.epoch_summary import EpochSummary
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -22,7 +23,7 @@ from logdevice_py.protocol.messages import (
     Stored,
     Trim,
 )
-from storage_node.epochs.purge import PurgeState
+from storage_node.epochs.purge import NoLostShards, PurgeState
 from storage_node.settings import StorageSettings
 from storage_node.stored_metadata import RecoveredEpoch
 from tests.unit.storage_node.fakes import (
@@ -44,6 +45,31 @@ from tests.unit.storage_node.fakes import (
     stores,
     told,
 )
+
+
+class Lost(NoLostShards):
+    """Some shards are, in their first generation."""
+
+    def __init__(
+        self,
+        unrecoverable: Collection[ShardId] = (),
+        rebuilding: Collection[ShardId] = (),
+        re_replicated: Collection[ShardId] = (),
+    ) -> None:
+        self.unrecoverable = unrecoverable
+        self.rebuilding = rebuilding
+        self.re_replicated = re_replicated
+        self.asked: set[tuple[ShardId, Generation]] = set()
+
+    def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
+        self.asked.add((shard, generation))
+        return generation == 1 and shard in self.unrecoverable
+
+    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
+        return generation == 1 and shard in self.rebuilding
+
+    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
+        return generation == 1 and shard in self.re_replicated
 
 
 def answer(
@@ -185,6 +211,33 @@ class TestClean:
         driver.turn(clean(1, 1))
         assert cleaned(driver) == [(1, Status.OK)] * 2
 
+    def test_a_later_recovery_of_a_clean_epoch_takes_the_place_of_the_first(self) -> None:
+        """Who purges goes by the last recovery, and may hear of it from this shard alone."""
+        driver = missed()
+        driver.turn(clean(1, 1, lng=1, last=5))
+        driver.turn(clean(2, 2))
+        driver.hold = True
+        driver.turn(clean(1, 4, lng=3, last=5))
+        assert cleaned(driver) == [(1, Status.OK), (2, Status.OK)]
+        driver.let_go()
+        assert cleaned(driver) == [(1, Status.OK)]
+        driver.power_cut()
+        state = driver.log()
+        assert state.clean_epoch == 2
+        assert state.recovered is not None
+        ended = state.recovered.get(1)
+        assert ended is not None
+        assert (ended.seal_epoch, ended.lng) == (4, 3)
+
+    def test_a_later_recovery_that_proves_less_does_not(self) -> None:
+        driver = missed()
+        driver.turn(clean(1, 1, lng=1, last=5))
+        driver.turn(clean(1, 4, lng=3, last=5, authoritative=False))
+        assert cleaned(driver) == [(1, Status.OK)] * 2
+        ended = driver.log().recovered.get(1)
+        assert ended is not None
+        assert (ended.seal_epoch, ended.lng, ended.authoritative) == (1, 1, True)
+
     def test_a_recovery_that_was_overtaken_is_preempted(self) -> None:
         driver = missed()
         driver.turn(seal(4))
@@ -311,8 +364,7 @@ class TestPurge:
 
     def test_who_is_given_up_does_not_count_as_having_answered(self) -> None:
         driver = missed()
-        lost = SHARDS[2:4]
-        driver.machines.purges.is_unrecoverable = lambda shard, generation: shard in lost
+        driver.machines.purges.lost = Lost(SHARDS[2:4])
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         known, other = driver.take(GetEpochRecoveryMetadata)
@@ -321,6 +373,35 @@ class TestPurge:
         assert len(driver.stored()) == 4
         driver.turn(answer(other, {}))
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    @pytest.mark.parametrize(
+        ("rebuilding", "re_replicated", "answering", "is_enough"),
+        [
+            (SHARDS[4:], (), 3, True),
+            (SHARDS[3:], (), 2, True),
+            (SHARDS[2:], (), 1, False),  # a copyset is of three: a recovery that ended may have missed these two
+            (SHARDS[4:], (), 2, False),  # who is merely away is waited for
+            (SHARDS[4:], SHARDS[3:4], 3, True),
+            (SHARDS[4:], SHARDS[2:4], 3, False),  # a recovery may have done without what was re-replicated
+            ((), (), 3, False),
+        ],
+    )
+    def test_a_shard_whose_rebuilding_waits_for_the_purge_is_not_waited_for(
+        self,
+        rebuilding: Sequence[ShardId],
+        re_replicated: Sequence[ShardId],
+        answering: int,
+        is_enough: bool,
+    ) -> None:
+        """Epoch 1 is of seven shards, of which two have left the cluster: all others have to answer otherwise."""
+        driver = missed()
+        driver.machines.purges.lost = Lost((), rebuilding, re_replicated)
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval(shards=(*SHARDS, shard_id(NodeId(76)), shard_id(NodeId(77))))])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(*[answer(request, {1: 2}) for request in requests[:answering]])
+        assert len(driver.stored()) == (2 if is_enough else 4)
+        assert (driver.log().last_released == lsn(2, 1)) == is_enough
 
     def test_an_epoch_that_nobody_knows_is_left_as_it_is(self) -> None:
         driver = missed()
@@ -333,13 +414,14 @@ class TestPurge:
 
     def test_who_is_given_up_is_not_waited_for(self) -> None:
         driver = missed()
+        lost_shards = driver.machines.purges.lost = Lost()
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         lost, *others = driver.take(GetEpochRecoveryMetadata)
         driver.turn(*[answer(request, {}) for request in others])
         driver.advance(5_000_000)
         assert driver.log().last_released < lsn(2, 1)
-        driver.machines.purges.is_unrecoverable = lambda shard, generation: (shard, generation) == (lost.shard, 1)
+        lost_shards.unrecoverable = [lost.shard]
         driver.advance(10_000_000)
         assert driver.log().last_released == lsn(2, 1)
         assert len(driver.stored()) == 4
@@ -515,23 +597,17 @@ class TestPurge:
 
     def test_whether_a_shard_is_given_up_is_asked_for_the_generation_that_stored_the_epoch(self) -> None:
         driver = missed()
-        asked = set()
-
-        def is_unrecoverable(shard: ShardId, generation: int) -> bool:
-            asked.add((shard, generation))
-            return False
-
-        driver.machines.purges.is_unrecoverable = is_unrecoverable
+        lost = driver.machines.purges.lost = Lost()
         driver.turn(release(lsn(2, 1)))
         nodeset = ((ME, Generation(1)), (SHARDS[1], Generation(7)), (SHARDS[2], Generation(8)))
         driver.tell_history([replace(interval(), nodeset=nodeset)])
-        assert asked == {(SHARDS[1], 7), (SHARDS[2], 8)}
-        asked.clear()
+        assert lost.asked == {(SHARDS[1], 7), (SHARDS[2], 8)}
+        lost.asked.clear()
         other = missed()
-        other.machines.purges.is_unrecoverable = is_unrecoverable
+        other.machines.purges.lost = lost
         other.turn(release(lsn(2, 1)))
         other.tell_history([], complete=False)
-        assert asked == {(shard, 1) for shard in SHARDS[1:]}
+        assert lost.asked == {(shard, 1) for shard in SHARDS[1:]}
 
     def test_an_epoch_that_was_released_to_its_end_loses_nothing(self) -> None:
         driver = missed()

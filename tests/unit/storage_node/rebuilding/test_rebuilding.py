@@ -200,7 +200,7 @@ class TestTakingCopies:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         driver = RebuildingDriver()
-        is_unrecoverable = driver.machines.purges.is_unrecoverable
+        is_unrecoverable = driver.machines.purges.lost.is_unrecoverable
         driver.lose(LOST)
         monkeypatch.setattr(EverybodyIsAlive, "is_alive", lambda _, node: node != node_of(LOST))
         assert not is_unrecoverable(LOST, FIRST), "its data may come back"
