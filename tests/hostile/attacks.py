@@ -238,7 +238,8 @@ async def begin_large_frames(stage: Stage) -> str:
     return "sent"
 
 
-def _bombs(size: int) -> list[bytes]:
+def bombs(size: int) -> list[bytes]:
+    """Fields of messages that are small and say that they hold much."""
     bomb = [
         b"\x91" * size,
         b"\xdc\xff\xff" * (size // 3),
@@ -253,25 +254,25 @@ def _bombs(size: int) -> list[bytes]:
 @attack("msgpack bombs before HELLO")
 async def bombs_before_hello(stage: Stage) -> str:
     refused = 0
-    bombs = _bombs(4000)
-    for bomb in bombs:
+    tried = bombs(4000)
+    for bomb in tried:
         async with stage.connection() as peer:
             await peer.say(raw_frame(1, bomb))
             refused += await peer.hear_the_end()
-    return "all refused" if refused == len(bombs) else f"{len(bombs) - refused} connections stay"
+    return "all refused" if refused == len(tried) else f"{len(tried) - refused} connections stay"
 
 
 @attack("msgpack bombs after HELLO")
 async def bombs_after_hello(stage: Stage) -> str:
     refused = 0
-    bombs = _bombs(65_000)
+    tried = bombs(65_000)
     for number in (3, 7):
-        for bomb in bombs:
+        for bomb in tried:
             async with stage.connection() as peer:
                 await peer.greet()
                 await peer.say(raw_frame(number, bomb))
                 refused += await peer.hear_the_end()
-    return "all refused" if refused == 2 * len(bombs) else f"{2 * len(bombs) - refused} connections stay"
+    return "all refused" if refused == 2 * len(tried) else f"{2 * len(tried) - refused} connections stay"
 
 
 @functools.cache
@@ -280,7 +281,7 @@ def _payload_bombs() -> list[tuple[bytes, int, int]]:
     array = msgpack.packb([bytes(40 << 20)])
     payloads: list[tuple[bytes, int, int]] = []
     batch, keys = FLAGS["Append.BATCH"], FLAGS["Append.KEYS"]
-    for bomb in _bombs(2500):
+    for bomb in bombs(2500):
         payloads.append((struct.pack(">BI", 0, len(bomb)) + bomb, 3, batch))
         payloads.append((struct.pack(">I", len(bomb)) + bomb + b"x", 3, keys))
         payloads.append((struct.pack(">I", len(bomb)) + bomb + b"x", 1, keys))

@@ -170,11 +170,12 @@ class Cluster:
 
 
 class Connection:
-    """One connection to a node."""
+    """One connection to a node, from any address or from a certain one of this machine."""
 
-    def __init__(self, cluster: Cluster, node: int) -> None:
+    def __init__(self, cluster: Cluster, node: int, address: str | None = None) -> None:
         self.cluster = cluster
         self.node = node
+        self.address = address
         self.closed = False
         self._input = bytearray()
         self._reader: asyncio.StreamReader
@@ -182,7 +183,8 @@ class Connection:
 
     async def __aenter__(self) -> Connection:
         host, port, _ = self.cluster.nodes[self.node]
-        self._reader, self._writer = await asyncio.open_connection(host, port, limit=1 << 16)
+        own = None if self.address is None else (self.address, 0)
+        self._reader, self._writer = await asyncio.open_connection(host, port, limit=1 << 16, local_addr=own)
         return self
 
     async def __aexit__(self, *_: object) -> None:
