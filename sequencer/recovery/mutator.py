@@ -236,7 +236,8 @@ class Mutator:
         if cached is not None:
             return frozenset(cached)
         others = [shard for shard in self._order if shard not in required]
-        others.sort(key=lambda shard: (shard in self._refused, shard in self._slow))
+        is_writable = self._context.cluster.is_writable
+        others.sort(key=lambda shard: (shard in self._refused, not is_writable(shard), shard in self._slow))
         chosen = list(required)
         added: list[ShardId] = []
         for shard in others:

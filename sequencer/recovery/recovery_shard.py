@@ -145,9 +145,12 @@ class RecoveryShards:
         return result
 
     def fix_mutation_set(self, digested: list[ShardId]) -> dict[ShardId, Generation]:
-        """Choose who is brought to what was decided, of the shards that told everything. Empty: nobody is left."""
+        """Choose who is brought to what was decided, of the shards that told everything. Empty: nobody is left.
+
+        They are an f-majority themselves, where it was one that told: whoever asks shards later that can hold a copyset meets one that knows the end.
+        """
         chosen = [shard for shard in digested if self._cluster.is_writable(shard)]
-        if not self.domains.can_replicate(chosen):
+        if not self.domains.can_replicate(chosen) or self.domains.f_majority(chosen) is FMajority.NONE:
             # Read-only shards take no new entries, but these are old ones, and nobody else can keep them.
             chosen = self.staying(digested) or digested
         if chosen and not self.domains.can_replicate(chosen):

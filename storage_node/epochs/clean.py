@@ -115,8 +115,11 @@ class CleanHandler:
             state.clean_in_flight -= 1
             epoch = item.epoch
             if status is Status.OK:
-                self._shard.metrics.epochs_cleaned += 1
-                state.note_recovered(epoch, recovered_epoch(message.seal_epoch, item).encode())
+                is_known = state.recovered is not None and epoch in state.recovered
+                # what was clean and is not known was trimmed meanwhile, and its end is forgotten
+                if epoch > state.clean_epoch or is_known:
+                    state.note_recovered(epoch, recovered_epoch(message.seal_epoch, item).encode())
+                self._shard.metrics.epochs_cleaned += epoch > state.clean_epoch
                 state.raise_clean_epoch(epoch)
                 self._shard.forget_lng(state)
                 self._shard.consolidate_later(state, epoch, item.lng + 1, item.last_esn)

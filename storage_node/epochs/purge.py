@@ -11,10 +11,11 @@ So nothing is lost by the deletion, only copies beyond what the replication prop
 Several recoveries of an epoch may have ended on some shards: one that dies before the epoch store knows of it is done again by the next. That one may rely on
 a higher LNG, of which it was told where the first had not been heard, and so on copies above the first one's. The purge goes by the last recovery that the
 answers tell of, when so many shards have answered that one of them took part in the one that ended everywhere: that has the end of its epoch on an
-f-majority that can hold a copyset, so an f-majority of answers meets it. Later ones, unfinished, agree with it and lie no lower.
+f-majority that can hold a copyset, so an f-majority of answers meets it. Later ones, unfinished, agree with it and lie no lower. Shards that began anew since do not count:
+they know nothing any more. What lies below the greatest LNG that anybody tells is left alone.
 
-Where only shards are silent that are lost and being rebuilt, it goes by fewer answers: who rebuilds them waits until all donors are clean, and this shard may be one. An f-majority
-leaves no copyset out, so answers of shards that can hold one meet it, too. Shards of which all was re-replicated elsewhere do not count there: a recovery does not miss those.
+Where only shards are silent that are taken for lost, it goes by fewer answers: their rebuilding waits until all donors are clean, and this shard may be one. An f-majority
+leaves no copyset out, so answers of shards that can hold one meet it, too.
 
 Where the metadata log has no record of the epoch's nodeset, although nothing is missing of what could be read, the record is about to be written, or all its copies
 went unnoticed, as with disks that were put back from a backup. Every shard of the cluster is asked then, and all have to answer: those of the nodeset are among them.
@@ -35,13 +36,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from logdevice_py.core.epoch_summary import SUMMARY_SIZE
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_internal_log, node_of, node_peer
 from logdevice_py.core.lsn import (
     EPOCH_INVALID,
     ESN_INVALID,
     ESN_MAX,
     LSN_INVALID,
     Epoch,
+    Esn,
     Lsn,
     compose_lsn,
     epoch_of,
@@ -52,7 +54,7 @@ from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
-from logdevice_py.placement.failure_domains import Authority, FMajority
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import FIELDS_BUDGET, EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
@@ -74,16 +76,13 @@ class HistoryReader(Protocol):
 
 
 class LostShards(Protocol):
-    """What is known of shards that lost what they held in a generation."""
+    """What is known of shards that may have lost what they held in a generation."""
 
     def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
         """Whether the shard is dead, and nobody waits for what it held in that generation."""
 
-    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
-        """Whether the shard is dead, and what it held in that generation is re-replicated, or was."""
-
-    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
-        """Whether all that the shard held in that generation was certainly re-replicated."""
+    def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether the shard began anew after that generation, or others restore what it held. It may come back with its data."""
 
 
 class NoLostShards:
@@ -93,11 +92,7 @@ class NoLostShards:
         """No."""
         return False
 
-    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
-        """No."""
-        return False
-
-    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
+    def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
         """No."""
         return False
 
@@ -165,6 +160,8 @@ class LogPurge:
         """Of those epochs, where they are known."""
         self._found: dict[Epoch, RecoveredEpoch] = {}
         """How epochs ended, by the last recovery that somebody told of."""
+        self._lng: dict[Epoch, Esn] = {}
+        """The greatest LNG of each that somebody told: all up to there has its copies, whatever recovery said so."""
         self._hidden_readings = 0
         """How often the history was read and lacked the record of an epoch."""
         self._hidden: set[Epoch] = set()
@@ -218,6 +215,7 @@ class LogPurge:
             self._ask(now, only=peer)
 
     def _note(self, epoch: Epoch, ended: RecoveredEpoch) -> None:
+        self._lng[epoch] = max(ended.lng, self._lng.get(epoch, ESN_INVALID))
         found = self._found.get(epoch)
         if found is not None and found.seal_epoch != ended.seal_epoch:
             hit("purge_of_epoch_recovered_twice")
@@ -328,19 +326,20 @@ class LogPurge:
             return True
         domains = interval.domains(self._shard.config.location)
         silent = self._asked[epoch]
-        answered = []
-        for shard in interval.shards:
-            if shard != self._shard.shard and self._cannot_know(shard, interval):
+        answered = [self._shard.shard]  # this shard has an answer, too: it took part in none that ended
+        is_waited_for = False
+        for shard, generation in interval.nodeset:
+            if shard == self._shard.shard:
+                continue
+            if self._cannot_know(shard, interval) or self._lost.is_taken_for_lost(shard, generation):
                 domains.set_authority(shard, Authority.UNDERREPLICATION)
-            elif shard not in silent:  # this shard has an answer, too: it took part in none that ended
+            elif shard in silent:
+                is_waited_for = True
+            else:
                 answered.append(shard)
-        if domains.f_majority(answered) is not FMajority.NONE:
+        if domains.f_majority(answered).is_authoritative:
             return True
-        lost, generation = self._lost, interval.generation
-        if not all(lost.is_being_rebuilt(shard, generation(shard) or Generation(1)) for shard in silent):
-            return False
-        kept = [shard for shard in answered if not lost.is_re_replicated(shard, generation(shard) or Generation(1))]
-        if not domains.can_replicate(kept):
+        if is_waited_for or not domains.can_replicate(answered):
             return False
         hit("purge_beside_rebuilding")
         return True
@@ -376,8 +375,8 @@ class LogPurge:
         for epoch, recovered in sorted(self._found.items()):
             if epoch <= log.clean_epoch:
                 continue
-            if recovered.lng < ESN_MAX:
-                group.batch.delete_entries(log.log, compose_lsn(epoch, recovered.lng + 1), compose_lsn(epoch, ESN_MAX))
+            if (lng := self._lng[epoch]) < ESN_MAX:
+                group.batch.delete_entries(log.log, compose_lsn(epoch, lng + 1), compose_lsn(epoch, ESN_MAX))
             group.batch.put_epoch_metadata(log.log, epoch, EpochMetadataKind.RECOVERY, recovered.encode())
         until = max(self.until, log.clean_epoch)
         group.batch.put_log_metadata(log.log, LogMetadataKind.LAST_CLEAN, encode_epoch(until))
@@ -399,7 +398,7 @@ class LogPurge:
                 continue
             if log.recent is not None:
                 self._shard.recent.remove(
-                    log.recent, Lsn(compose_lsn(epoch, recovered.lng) + 1), compose_lsn(epoch, ESN_MAX)
+                    log.recent, Lsn(compose_lsn(epoch, self._lng[epoch]) + 1), compose_lsn(epoch, ESN_MAX)
                 )
             log.note_recovered(epoch, recovered.encode())
             self._shard.metrics.purge_epochs += 1
@@ -421,7 +420,7 @@ class LogPurge:
 
 
 class PurgeQueue:
-    """The purges of one shard: a bounded number at a time."""
+    """The purges of one shard: a bounded number at a time, beside those of the cluster's own logs. Purges may wait until the event log says that a shard is lost."""
 
     def __init__(
         self,
@@ -487,11 +486,14 @@ class PurgeQueue:
         return self._running.get(log)
 
     def _begin(self, now: Micros) -> None:
+        for log in [log for log in self._waiting if is_internal_log(log)]:
+            self._run(log, now)
         while self._waiting and len(self._running) < self._shard.settings.purges_max:
-            log = next(iter(self._waiting))
-            purge = self._waiting.pop(log)
-            self._running[log] = purge
-            purge.start(now)
+            self._run(next(iter(self._waiting)), now)
+
+    def _run(self, log: LogId, now: Micros) -> None:
+        purge = self._running[log] = self._waiting.pop(log)
+        purge.start(now)
 
     def _on_finished(self, purge: LogPurge, now: Micros) -> None:
         del self._running[purge.log.log]

@@ -193,11 +193,10 @@ class DonorContext:
         is_dead = not self.cluster.is_alive(node_of(shard)) and not self.cluster.isolated()
         return is_dead and self.set.authority(shard, generation) is not Authority.FULLY_AUTHORITATIVE
 
-    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
-        """Whether the shard is dead, and what it held in that generation is re-replicated, or was."""
-        is_dead = not self.cluster.is_alive(node_of(shard)) and not self.cluster.isolated()
-        entry = self.set.find(shard, generation)
-        return is_dead and entry is not None and generation <= entry.lost
+    def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether the shard began anew after that generation, or others restore what it held. It may come back with its data."""
+        entry = self.set.shards.get(shard)
+        return generation < self.cluster.generation(shard) or (entry is not None and generation <= entry.lost)
 
     def may_hide_records(self, shards: Iterable[tuple[ShardId, Generation]]) -> list[ShardId]:
         """Those among `shards` that are lost in that generation, and whose records have not certainly been re-replicated: if a copyset fits on these

@@ -70,6 +70,15 @@ def f_majority_one_short(original: Change) -> Change:
     return enough
 
 
+@deliberate("those who are told how an epoch ended need not be an f-majority", (RecoveryShards, "fix_mutation_set"))
+def mutation_set_of_a_copyset(original: Change) -> Change:
+    def fix(self: RecoveryShards, digested: list[ShardId]) -> Any:
+        writable = [shard for shard in digested if self._cluster.is_writable(shard)]
+        return original(self, writable if self.domains.can_replicate(writable) else digested)
+
+    return fix
+
+
 @deliberate("recovery begins above the greatest LNG plus one", (EpochFindings, "learn"))
 def lng_off_by_one(original: Change) -> Change:
     def learn(self: EpochFindings, sealed: Any) -> None:

@@ -217,7 +217,8 @@ def orphans_deleted(original: Change) -> Change:
             return
         self.reader = None
         nothing = RecoveredEpoch(EPOCH_INVALID, ESN_INVALID, ESN_INVALID, LSN_INVALID, Timestamp(0), True)
-        self._found.update(dict.fromkeys(self._stored_epochs(), nothing))
+        for epoch in self._stored_epochs():
+            self._note(epoch, nothing)
         self._become(PurgeState.ASKING)
         self._write(now)
 
@@ -341,7 +342,7 @@ def copies_of_earlier_round_overlooked(original: Change) -> Change:
 
 @deliberate(
     "a purge waits for a lost shard whose rebuilding waits for it",
-    (DonorContext, "is_being_rebuilt"),
+    (DonorContext, "is_taken_for_lost"),
     mode=RunMode.REBUILDING,
 )
 def purge_waits_for_rebuilding(original: Change) -> Change:

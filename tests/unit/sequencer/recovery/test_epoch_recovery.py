@@ -8,7 +8,7 @@ import pytest
 
 from logdevice_py.config.location import Location
 from logdevice_py.core.entry import body_of, parse_header
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import NodeId, node_of
 from logdevice_py.core.lsn import ESN_MAX, Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
@@ -873,6 +873,22 @@ def test_read_only_shards_are_spared_when_others_suffice() -> None:
     for node in range(4):
         bench.digested(node)
     assert bench.stored() == {1: {2: BRIDGE, 3: BRIDGE}}
+
+
+@pytest.mark.parametrize(("read_only", "cleaned"), [((0,), (1, 2, 3, 4)), ((0, 1), (0, 1, 2, 3, 4))])
+def test_who_knows_the_end_is_an_f_majority(read_only: tuple[int, ...], cleaned: tuple[int, ...]) -> None:
+    """Shards that purge meet one that knows it wherever they can hold a copyset. Copies are stored where they may stay."""
+    bench = Bench(5)
+    bench.read_only = {shard(node) for node in read_only}
+    bench.start()
+    for node in range(5):
+        bench.sealed(node)
+    for node in range(5):
+        bench.digested(node)
+    stored = bench.stored()
+    assert not {node for kinds in stored.values() for node in kinds}.intersection(read_only)
+    bench.answer_stores()
+    assert sorted(node_of(clean.shard) for clean in bench.take(Clean)) == list(cleaned)
 
 
 def test_an_epoch_of_which_nobody_has_anything_is_given_up() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.epoch_summary import EpochSummary
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -50,26 +50,17 @@ from tests.unit.storage_node.fakes import (
 class Lost(NoLostShards):
     """Some shards are, in their first generation."""
 
-    def __init__(
-        self,
-        unrecoverable: Collection[ShardId] = (),
-        rebuilding: Collection[ShardId] = (),
-        re_replicated: Collection[ShardId] = (),
-    ) -> None:
+    def __init__(self, unrecoverable: Collection[ShardId] = (), taken_for_lost: Collection[ShardId] = ()) -> None:
         self.unrecoverable = unrecoverable
-        self.rebuilding = rebuilding
-        self.re_replicated = re_replicated
+        self.taken_for_lost = taken_for_lost
         self.asked: set[tuple[ShardId, Generation]] = set()
 
     def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
         self.asked.add((shard, generation))
         return generation == 1 and shard in self.unrecoverable
 
-    def is_being_rebuilt(self, shard: ShardId, generation: Generation) -> bool:
-        return generation == 1 and shard in self.rebuilding
-
-    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
-        return generation == 1 and shard in self.re_replicated
+    def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
+        return generation == 1 and shard in self.taken_for_lost
 
 
 def answer(
@@ -221,6 +212,7 @@ class TestClean:
         assert cleaned(driver) == [(1, Status.OK), (2, Status.OK)]
         driver.let_go()
         assert cleaned(driver) == [(1, Status.OK)]
+        assert driver.node.metrics.epochs_cleaned == 2
         driver.power_cut()
         state = driver.log()
         assert state.clean_epoch == 2
@@ -228,6 +220,16 @@ class TestClean:
         ended = state.recovered.get(1)
         assert ended is not None
         assert (ended.seal_epoch, ended.lng) == (4, 3)
+
+    def test_the_end_of_an_epoch_that_is_trimmed_meanwhile_stays_forgotten(self) -> None:
+        driver = missed()
+        driver.turn(clean(1, 1, lng=1, last=5))
+        driver.turn(clean(2, 2), release(lsn(3, 1)))
+        driver.hold = True
+        driver.turn(clean(1, 4, lng=3, last=5))
+        driver.turn((SEQUENCER, Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(2, 2))))
+        driver.let_go()
+        assert list(driver.log().recovered) == [2]
 
     def test_a_later_recovery_that_proves_less_does_not(self) -> None:
         driver = missed()
@@ -375,33 +377,51 @@ class TestPurge:
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
     @pytest.mark.parametrize(
-        ("rebuilding", "re_replicated", "answering", "is_enough"),
+        ("lost", "answering", "is_enough"),
         [
-            (SHARDS[4:], (), 3, True),
-            (SHARDS[3:], (), 2, True),
-            (SHARDS[2:], (), 1, False),  # a copyset is of three: a recovery that ended may have missed these two
-            (SHARDS[4:], (), 2, False),  # who is merely away is waited for
-            (SHARDS[4:], SHARDS[3:4], 3, True),
-            (SHARDS[4:], SHARDS[2:4], 3, False),  # a recovery may have done without what was re-replicated
-            ((), (), 3, False),
+            (SHARDS[4:], 3, True),
+            (SHARDS[3:], 2, True),
+            (SHARDS[2:], 1, False),  # a copyset is of three: a recovery that ended may have missed these two
+            (SHARDS[4:], 2, False),  # who is merely away is waited for
+            ((), 3, False),
         ],
     )
     def test_a_shard_whose_rebuilding_waits_for_the_purge_is_not_waited_for(
-        self,
-        rebuilding: Sequence[ShardId],
-        re_replicated: Sequence[ShardId],
-        answering: int,
-        is_enough: bool,
+        self, lost: Sequence[ShardId], answering: int, is_enough: bool
     ) -> None:
         """Epoch 1 is of seven shards, of which two have left the cluster: all others have to answer otherwise."""
         driver = missed()
-        driver.machines.purges.lost = Lost((), rebuilding, re_replicated)
+        driver.machines.purges.lost = Lost((), lost)
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval(shards=(*SHARDS, shard_id(NodeId(76)), shard_id(NodeId(77))))])
         requests = driver.take(GetEpochRecoveryMetadata)
         driver.turn(*[answer(request, {1: 2}) for request in requests[:answering]])
         assert len(driver.stored()) == (2 if is_enough else 4)
         assert (driver.log().last_released == lsn(2, 1)) == is_enough
+
+    def test_who_began_anew_does_not_count_as_having_answered(self) -> None:
+        """It may have been the only one here that took part in the last recovery."""
+        driver = missed()
+        driver.machines.purges.lost = Lost((), SHARDS[2:3])
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        first, anew, third, _ = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(answer(first, {1: 1}, seal_epoch=1), answer(anew, {}))
+        assert len(driver.stored()) == 4
+        driver.turn(answer(third, {1: 3}, seal_epoch=4))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
+
+    def test_what_lies_below_any_lng_that_is_told_stays(self) -> None:
+        """A later recovery that had lost most of the shards may know of less."""
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(answer(requests[0], {1: 1}, seal_epoch=4), answer(requests[1], {1: 3}, seal_epoch=1))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
+        ended = driver.log().recovered.get(1)
+        assert ended is not None
+        assert ended.seal_epoch == 4
 
     def test_an_epoch_that_nobody_knows_is_left_as_it_is(self) -> None:
         driver = missed()
@@ -654,6 +674,13 @@ class TestPurge:
         assert len(driver.readers) == 1
         driver.tell_history([interval()])
         driver.turn(*answers(driver, {1: 1}))
+        assert len(driver.readers) == 2
+
+    def test_logs_of_the_cluster_itself_are_purged_beside_all_others(self) -> None:
+        """Others may wait until the event log says that a shard is lost."""
+        driver = ShardDriver(StorageSettings(purges_max=1))
+        driver.turn(*stores([lsn(1, 1)]), *stores([lsn(1, 1)], log=EVENT_LOG_DELTAS))
+        driver.turn(release(lsn(2, 1)), release(lsn(2, 1), log=EVENT_LOG_DELTAS))
         assert len(driver.readers) == 2
 
     def test_more_begin_when_more_may_run(self) -> None:
