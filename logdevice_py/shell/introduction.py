@@ -25,15 +25,19 @@ from logdevice_py.core.ids import InstanceId, NodeId, PeerId
 from logdevice_py.core.principal import ANONYMOUS, Principal
 from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.declare import CODECS, Needs
 from logdevice_py.protocol.first_rows import with_first_rows
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, TYPE_AT, FrameReader
-from logdevice_py.protocol.messages import Ack, Hello, MessageType
+from logdevice_py.protocol.messages import Ack, Hello
 from logdevice_py.protocol.versions import Versions, later_messages
 from logdevice_py.shell.admission import Admission
 from logdevice_py.shell.proof import NO_PROOF, PeerProof, Principals
 from logdevice_py.shell.settings import RuntimeSettings
 
-_LARGE_FROM_CLIENTS: Final = frozenset({int(MessageType.APPEND)})
+_LARGE_FROM_CLIENTS: Final = frozenset(
+    number for number, codec in CODECS.items() if codec.payload is not None and codec.needs is not Needs.NODE
+)
+"""Numbers of the messages with a payload that a client may send."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from client.client import Client
+from client.guards import START
+from client.read.items import Record
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN
+from server.dev.local_cluster import LocalCluster
 from tests.integration.process_cluster import process_cluster
 from tests.simulation.guards import CHAIN, ENDED, NUMBERS, OWNED, guarded_appends
 
@@ -48,3 +52,14 @@ async def test_the_rules_hold_while_sequencers_are_killed(tmp_path: Path) -> Non
         assert kills >= 3
         assert told.outcomes["OK"] > 100, told.outcomes
         assert told.fences
+
+
+async def test_guarded_records_may_be_as_large_as_others() -> None:
+    payloads = [bytes([number]) * 300_000 for number in range(3)]
+    async with LocalCluster(nodes=3) as cluster, cluster.client() as client:
+        first = await client.append(1, payloads[0], expect=START)
+        await client.append(1, payloads[1], expect=first.position)
+        await client.append(1, payloads[2], txid=7)
+        async with client.reader(1, start=LSN.OLDEST, until=await client.tail_lsn(1)) as reader:
+            found = [item.payload async for item in reader if isinstance(item, Record)]
+        assert found == payloads

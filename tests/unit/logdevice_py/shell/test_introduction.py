@@ -192,4 +192,4 @@ def test_frames_are_small_before_the_introduction_and_those_of_clients_after_it_
         let_in(reader, peer)
         assert reader.frame_size_max == FRAME_SIZE_MAX
     assert readers[PeerId(1)].large_types is None
-    assert readers[PeerId(-1)].large_types == {int(MessageType.APPEND)}
+    assert readers[PeerId(-1)].large_types == {int(MessageType.APPEND), int(MessageType.GUARDED_APPEND)}
