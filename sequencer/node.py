@@ -442,9 +442,13 @@ class SequencerNode:
         self._seq_states.on_unavailable(sequencer, status, now)
 
     def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
-        """Epoch, release pointer or state of a log changed."""
+        """Epoch or state of a log changed, or its current epoch is released from here on."""
         if sequencer.watched:
             self._seq_states.on_changed(sequencer, now)
+
+    def on_more_released(self, sequencer: Sequencer, now: Micros) -> None:
+        """The release pointer of a log that is watched went on."""
+        self._seq_states.on_more_released(sequencer, now)
 
     def read_metadata_log(self, log: LogId, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
         """Find out whether a metadata log is empty."""

@@ -4,15 +4,21 @@ A request for the tail is answered when everything acknowledged before it came i
 taken the log over when it came: the epoch store is read once for all requests that came before the reading, and if it is silent, shards
 are asked who sealed the log. An epoch that was taken after the request had come says as much as a reading.
 
+Any number of requests may wait for a log, and anybody may send them. So nothing that happens often looks at all of them: a release looks at those that it
+answers, an answer of the epoch store at those for which it was asked, a deadline at those that are over. What concerns all, such as another epoch, is
+worked off in several turns.
+
 Who may append can have a log moved to a later epoch (`min_epoch`), which ends appends under way. Of who may only read it is made sure in the same
 way that there is such an epoch: where there is, its sequencer is elsewhere, and where there is not, the answer is STALE.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice, takewhile
+from typing import Final
 
 from epoch_store.interface import ReadMetadata, Result
 from logdevice_py.core import marks
@@ -31,9 +37,11 @@ _TAIL = int(SeqStateFlags.TAIL)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
 _ONLY_READS = int(SeqStateFlags.ONLY_READS)
 _STORE_METADATA = int(SeqStateFlags.STORE_METADATA)
+_LOOKS_MAX: Final = 500
+"""Requests of one log that are looked at in a turn: to answer one takes some 10 us."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WaitingSeqState:
     """One request that waits."""
 
@@ -55,25 +63,55 @@ class WaitingSeqState:
 class _LogRequests:
     """What waits for one log."""
 
-    __slots__ = ("asking", "waiting")
+    __slots__ = ("asking", "looking", "unreleased", "unsure", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: list[WaitingSeqState] = []
+        self.waiting: dict[WaitingSeqState, None] = {}
+        """In the order in which they came, which is that of their deadlines."""
+        self.unsure: dict[WaitingSeqState, None] = {}
+        """Those for which it was not certain, when they were looked at last, that the epoch is the latest."""
+        self.looking: dict[WaitingSeqState, None] = {}
+        """Those that are to be looked at again."""
+        self.unreleased: dict[WaitingSeqState, None] = {}
+        """Those before which something was acknowledged that was not released, in the order of that."""
         self.asking: list[WaitingSeqState] | None = None
         """The requests that the reading in progress serves; None when there is none."""
+
+    def add(self, request: WaitingSeqState, sequencer: Sequencer) -> None:
+        """A request waits, or goes on waiting."""
+        self.waiting[request] = None
+        if request.acknowledged > sequencer.last_released:
+            self.unreleased[request] = None
+        if _has_to_be_sure(request, sequencer.epoch):
+            self.unsure[request] = None
+        else:
+            self.unsure.pop(request, None)
+
+    def remove(self, request: WaitingSeqState) -> None:
+        """A request waits no more."""
+        del self.waiting[request]
+        self.unsure.pop(request, None)
+        self.unreleased.pop(request, None)
+
+    def take_released(self, released: Lsn) -> list[WaitingSeqState]:
+        """Those for which enough is released now."""
+        found = list(takewhile(lambda request: request.acknowledged <= released, self.unreleased))
+        for request in found:
+            del self.unreleased[request]
+        return found
 
 
 class SeqStateService:
     """The waiting requests of all logs of a node."""
 
-    __slots__ = ("_context", "_counts", "_deadlines", "_logs", "_seal_checks", "_sequencers", "_timer_waiting")
+    __slots__ = ("_context", "_counts", "_logs", "_seal_checks", "_sequencers", "_timed")
 
     def __init__(self, context: SequencerContext, sequencers: dict[LogId, Sequencer]) -> None:
         self._context = context
         self._sequencers = sequencers
         self._logs: dict[LogId, _LogRequests] = {}
-        self._deadlines: deque[tuple[int, LogId]] = deque()
-        self._timer_waiting = False
+        self._timed: set[LogId] = set()
+        """Logs with a timer for the next deadline."""
         self._counts = {False: 0, True: 0}
         """How many wait, for logs of users and for internal ones: a log of users may wait for what internal ones say."""
         self._seal_checks = SealChecks(context)
@@ -106,12 +144,9 @@ class SeqStateService:
         if requests is None:
             requests = self._logs[sequencer.log] = _LogRequests()
             sequencer.watched = True
-        requests.waiting.append(request)
+        requests.add(request, sequencer)
         self._counts[is_internal_log(sequencer.log)] += 1
-        self._deadlines.append((deadline, sequencer.log))
-        if not self._timer_waiting:
-            self._timer_waiting = True
-            self._context.timers.at(deadline, self._on_deadline)
+        self._await_deadline(sequencer.log, deadline)
         self._read_if_needed(sequencer, requests, now)
 
     def refuse(self, peer: PeerId, message: GetSeqState, status: Status, redirect: NodeId = NO_NODE) -> None:
@@ -119,16 +154,43 @@ class SeqStateService:
         self._send(None, peer, message.request_id, message.log, status, redirect)
 
     def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
-        """Epoch, release pointer or state of a log changed."""
+        """Epoch or state of a log changed, or its current epoch is released from here on: look at everything that waits."""
         requests = self._logs.get(sequencer.log)
-        if requests is None:
+        if requests is not None:
+            self._look(sequencer, requests, requests.waiting, now)
+
+    def on_more_released(self, sequencer: Sequencer, now: Micros) -> None:
+        """The release pointer went on within the current epoch: look at what waits for that."""
+        requests = self._logs.get(sequencer.log)
+        if requests is not None:
+            self._look(sequencer, requests, requests.take_released(sequencer.last_released), now)
+
+    def _look(self, sequencer: Sequencer, requests: _LogRequests, some: Iterable[WaitingSeqState], now: Micros) -> None:
+        """Answer those of some requests that can be answered."""
+        is_looking = bool(requests.looking)
+        requests.looking.update(dict.fromkeys(some))
+        if not is_looking:
+            self._go_on(sequencer.log, requests, now)
+
+    def _go_on(self, log: LogId, requests: _LogRequests, now: Micros) -> None:
+        """Look at as many as one turn may."""
+        sequencer = self._sequencers.get(log)
+        if sequencer is None or self._logs.get(log) is not requests:
             return
-        waiting, requests.waiting = requests.waiting, []
-        for request in waiting:
+        for request in list(islice(requests.looking, _LOOKS_MAX)):
+            del requests.looking[request]
+            if request not in requests.waiting:
+                continue
             if self._answer_if_ready(sequencer, request, now):
-                self._counts[is_internal_log(sequencer.log)] -= 1
+                requests.remove(request)
+                self._counts[is_internal_log(log)] -= 1
             else:
-                requests.waiting.append(request)
+                requests.add(request, sequencer)
+        if requests.looking:
+            marks.hit("seq_states_go_on_next_turn")
+            self._context.timers.at(
+                now + 1, partial(self._go_on, log, requests)
+            )  # what is due now belongs to this turn
         self._read_if_needed(sequencer, requests, now)
         self._forget_if_empty(sequencer, requests)
 
@@ -151,7 +213,8 @@ class SeqStateService:
         for request in requests.waiting:
             self._send(None, request.peer, request.request_id, sequencer.log, status, redirect)
         self._counts[is_internal_log(sequencer.log)] -= len(requests.waiting)
-        requests.waiting = []
+        for requests_left in (requests.waiting, requests.unsure, requests.unreleased, requests.looking):
+            requests_left.clear()
         requests.asking = None
         self._forget_if_empty(sequencer, requests)
 
@@ -203,7 +266,7 @@ class SeqStateService:
         ):
             return
         epoch = sequencer.epoch
-        unverified = [request for request in requests.waiting if _has_to_be_sure(request, epoch)]
+        unverified = list(requests.unsure)
         if not unverified:
             return
         requests.asking = unverified
@@ -240,9 +303,9 @@ class SeqStateService:
         if sequencer is None or served is None:
             return
         if metadata.given_epoch == sequencer.epoch:
-            for request in served:
-                request.verified = sequencer.epoch
-        elif metadata.given_epoch > sequencer.epoch and sequencer.activation is None:
+            self._are_sure(sequencer, requests, served, now)
+            return
+        if metadata.given_epoch > sequencer.epoch and sequencer.activation is None:
             if metadata.writer == self._context.node:
                 # The answer to an earlier activation was lost; nobody uses that epoch, but only a later one proves it.
                 sequencer.activate(now)
@@ -277,37 +340,48 @@ class SeqStateService:
         sequencer = self._sequencers.get(log)
         if sequencer is None:
             return
-        if unsealed:
-            for request in served:
-                request.verified = epoch
-        elif sequencer.epoch == epoch:
+        if unsealed and sequencer.epoch == epoch:
+            self._are_sure(sequencer, requests, served, now)
+            return
+        if sequencer.epoch == epoch:
             return  # those that wait are answered AGAIN at their deadline: asking at once would only repeat the silence
         self.on_changed(sequencer, now)
 
+    def _are_sure(
+        self, sequencer: Sequencer, requests: _LogRequests, served: Iterable[WaitingSeqState], now: Micros
+    ) -> None:
+        """The present epoch was the latest when these requests had come."""
+        for request in served:
+            request.verified = sequencer.epoch
+            requests.unsure.pop(request, None)
+        self._look(sequencer, requests, served, now)
+
     # Answers
 
-    def _on_deadline(self, now: Micros) -> None:
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now:
-            _, log = deadlines.popleft()
-            requests = self._logs.get(log)
-            if requests is None:
-                continue
-            for request in [request for request in requests.waiting if request.deadline <= now]:
-                marks.hit("seq_state_deadline")
-                requests.waiting.remove(request)
-                self._counts[is_internal_log(log)] -= 1
-                self._send(None, request.peer, request.request_id, log, Status.AGAIN, NO_NODE)
-            if not requests.waiting:
-                requests.asking = None
-                sequencer = self._sequencers.get(log)
-                if sequencer is not None:
-                    self._forget_if_empty(sequencer, requests)
-                else:
-                    del self._logs[log]
-        self._timer_waiting = bool(deadlines)
-        if deadlines:
-            self._context.timers.at(deadlines[0][0], self._on_deadline)
+    def _await_deadline(self, log: LogId, deadline: int) -> None:
+        if log not in self._timed:
+            self._timed.add(log)
+            self._context.timers.at(deadline, partial(self._on_deadline, log))
+
+    def _on_deadline(self, log: LogId, now: Micros) -> None:
+        self._timed.discard(log)
+        requests = self._logs.get(log)
+        if requests is None:
+            return
+        while requests.waiting and (request := next(iter(requests.waiting))).deadline <= now:
+            marks.hit("seq_state_deadline")
+            requests.remove(request)
+            self._counts[is_internal_log(log)] -= 1
+            self._send(None, request.peer, request.request_id, log, Status.AGAIN, NO_NODE)
+        if requests.waiting:
+            self._await_deadline(log, next(iter(requests.waiting)).deadline)
+            return
+        requests.asking = None
+        sequencer = self._sequencers.get(log)
+        if sequencer is not None:
+            self._forget_if_empty(sequencer, requests)
+        else:
+            del self._logs[log]
 
     def _send(
         self,

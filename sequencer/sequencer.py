@@ -88,7 +88,10 @@ class SequencerHooks(Protocol):
         """What waits here waits in vain: PREEMPTED (see `preempted_by`), or why there will be no epoch."""
 
     def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
-        """Epoch, release pointer or state changed."""
+        """Epoch or state changed, or the current epoch is released from here on."""
+
+    def on_more_released(self, sequencer: Sequencer, now: Micros) -> None:
+        """The release pointer went on within the current epoch; told only while the sequencer is watched."""
 
     def read_metadata_log(self, log: LogId, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
         """Find out whether the metadata log of a data log is empty."""
@@ -529,7 +532,7 @@ class Sequencer:
         self.release_copyset = copyset
         self.context.releases.moved(self, copyset, now)
         if self.watched:
-            self._hooks.on_changed(self, now)
+            self._hooks.on_more_released(self, now)
         if self.rolling is not None and self.rolling.state is RollState.DUE:
             self.rolling.on_released(now)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import pytest
 
@@ -10,10 +12,12 @@ from epoch_store.interface import ReadMetadata
 from logdevice_py.core.ids import EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.protocol.messages import CheckSeal, NodeState, SeqStateFlags
+from sequencer import seq_state
+from sequencer.seq_state import SeqStateService, WaitingSeqState
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
@@ -112,6 +116,81 @@ class TestState:
         world.run()
         assert {state.request_id for state in world.states} == {requests[1], refused}, "that one waits"
         assert world.node.sequencers[EVENT_LOG_SNAPSHOTS].activation is not None
+
+
+class CountedRequest(WaitingSeqState):
+    """Counts how often anybody looks whether its time is over."""
+
+    looks: ClassVar = 0
+
+    @property
+    def deadline(self) -> int:  # type: ignore[override]
+        CountedRequest.looks += 1
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: int) -> None:
+        self._deadline = deadline
+
+
+class TestManyRequests:
+    """Anybody may send thousands that wait: what each of them costs does not grow with the others."""
+
+    def test_a_deadline_looks_at_what_is_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(seq_state, "WaitingSeqState", CountedRequest)
+        world = active()
+        world.recoveries.held = True
+        requests = []
+        for _ in range(300):
+            requests.append(world.ask_state(WAIT, min_epoch=2))
+            world.run(1_000)
+        CountedRequest.looks = 0
+        world.run(5_000_000)
+        assert [state.request_id for state in world.states] == requests
+        assert {state.status for state in world.states} == {Status.AGAIN}
+        assert CountedRequest.looks < 5 * len(requests)
+
+    def test_appends_look_at_none_that_waits_for_an_epoch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = active()
+        world.store.silent = True
+        for _ in range(50):
+            world.ask_state(min_epoch=2)
+        world.run()
+        looks = 0
+        answer_if_ready = SeqStateService._answer_if_ready
+
+        def count(*arguments: Any) -> bool:
+            nonlocal looks
+            looks += 1
+            return answer_if_ready(*arguments)
+
+        monkeypatch.setattr(SeqStateService, "_answer_if_ready", count)
+        for _ in range(50):
+            world.append(b"record")
+            world.run()
+        assert {answer.status for answer in world.answered} == {Status.OK}
+        assert (world.states, looks) == ([], 0)
+
+    def test_a_new_epoch_answers_some_in_each_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = active()
+        world.store.silent = True
+        requests = [world.ask_state(min_epoch=2) for _ in range(1200)]
+        world.run()
+        answers = [0]
+        end_turn = world.node.on_turn_end
+
+        def on_turn_end(now: Micros) -> None:
+            end_turn(now)
+            answers.append(len(world.states))
+
+        monkeypatch.setattr(world.node, "on_turn_end", on_turn_end)
+        world.store.silent = False
+        for effect in world.store.held:
+            world.node.on_epoch_store(effect.token, world.store.run(effect.operation), world.now)
+        world.run(10)
+        assert [state.request_id for state in world.states] == requests
+        assert {state.status for state in world.states} == {Status.OK}
+        assert max(after - before for before, after in pairwise(answers)) <= 500
 
 
 class HeldSealChecks:
