@@ -202,7 +202,7 @@ class AppendPath:
         if first.timestamp:
             self._context.answers.repeat(frame.peer, frame.request_id, sequencer.log, first)
         else:
-            first.repeats = [*(first.repeats or ()), (frame.peer, frame.request_id)]
+            first.repeated_by(frame)
 
     def _admit(self, sequencer: Sequencer, frame: Frame, now: Micros) -> bool:
         """Judge what the frame asks of the end of the log, and charge for it; it is refused here if that is not so, or over the quota."""

@@ -112,12 +112,19 @@ class Frame(Constituent):
     """Likewise: that of the entry, once the frame was acknowledged; 0 before."""
     durability: int = 0
     """Likewise: as it was acknowledged."""
-    repeats: list[tuple[PeerId, int]] | None = None
-    """Write streams and conditional appends only: requests that repeat this frame and wait for its answer."""
+    repeats: dict[PeerId, int] | None = None
+    """Write streams and conditional appends only: who waits for an answer to a repetition of this frame, and to which request. Of one connection the
+    last counts, as for who sent it: nobody makes a frame that takes long have any number of answers."""
     guard: Guard | None = None
     """What it asks of the end of the log."""
     atomic: bool = False
     """One entry holds all of its records."""
+
+    def repeated_by(self, other: Frame) -> None:
+        """Another try came while this one is under way: it is answered when this one is."""
+        if self.repeats is None:
+            self.repeats = {}
+        self.repeats[other.peer] = other.request_id
 
     def repeats_as_stored(self, other: Frame) -> bool:
         """Whether another frame of the same writer and number has the same content, as far as `ContentMark` tells."""
@@ -200,7 +207,7 @@ class Answers:
         if frame.lsn:
             frame.timestamp = timestamp
             frame.durability = durability
-            for peer, request_id in frame.repeats or ():
+            for peer, request_id in (frame.repeats or {}).items():
                 self.repeat(peer, request_id, log, frame)
             frame.repeats = None
 
@@ -264,7 +271,7 @@ class Answers:
             if split.missing > 0:
                 return
             lsn, not_replicated, status = split.lsn, split.not_replicated, split.failure
-        for peer, request_id in ((frame.peer, frame.request_id), *(frame.repeats or ())):
+        for peer, request_id in ((frame.peer, frame.request_id), *(frame.repeats or {}).items()):
             self.refuse(
                 peer,
                 request_id,

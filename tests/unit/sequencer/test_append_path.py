@@ -617,6 +617,16 @@ class TestWriteStreams:
         world.reply_to_held()
         assert world.answer_to(again).lsn == world.answer_to(first).lsn
 
+    def test_one_connection_is_answered_its_last_repetition_of_a_frame_in_flight_however_many_it_sends(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        first = world.stream_append(1, resume=True)
+        world.run()
+        again = [world.stream_append(1) for _ in range(100)]
+        world.run()
+        world.reply_to_held()
+        assert {answer.request_id for answer in world.answered} == {first, again[-1]}
+
     def test_stream_frames_share_an_entry_only_with_their_kind(self) -> None:
         world = active()
         plain = world.append(b"p")
