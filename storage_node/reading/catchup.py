@@ -7,7 +7,7 @@ window, credit, or anything released waits outside the line, and so does one tha
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -45,6 +45,7 @@ class CatchupQueue:
         "_found_damage",
         "_held",
         "_line",
+        "_line_of",
         "_places",
         "_quotas",
         "_reading",
@@ -59,8 +60,10 @@ class CatchupQueue:
             quotas: of the node.
         """
         self._quotas = quotas
-        self._held: dict[Meter, deque[ServerReadStream]] = {}
+        self._held: dict[Meter, OrderedDict[ServerReadStream, None]] = {}
         """Streams that wait for a quota, in order. Each line has a timer."""
+        self._line_of: dict[ServerReadStream, OrderedDict[ServerReadStream, None]] = {}
+        """The line in which a stream waits: one that is closed leaves it, or a reader could make it longer by opening and closing streams."""
         self._shard = shard
         self._found_damage = found_damage
         self._by_peer: dict[PeerId, dict[_Key, ServerReadStream]] = {}
@@ -260,9 +263,10 @@ class CatchupQueue:
             hit("read_stream_throttled")
             stream.become(ServerStreamState.THROTTLED)
             if line is None:
-                line = self._held[meter] = deque()
+                line = self._held[meter] = OrderedDict()
                 self._shard.timers.at(now + wait, partial(self._serve_held, meter))
-            line.append(stream)
+            line[stream] = None
+            self._line_of[stream] = line
             return True
         return False
 
@@ -272,7 +276,8 @@ class CatchupQueue:
         for _ in range(min(len(line), _LOOKS_MAX)):
             if meter.wait(PIECE_BYTES, 1, now):
                 break
-            stream = line.popleft()
+            stream, _ = line.popitem(last=False)
+            del self._line_of[stream]
             if stream.state is ServerStreamState.THROTTLED:
                 stream.become(ServerStreamState.WAITING)
                 self._serve(stream, now, meter)
@@ -410,6 +415,9 @@ class CatchupQueue:
 
     def _forget(self, stream: ServerReadStream) -> None:
         """Give back what a closed stream holds."""
+        line = self._line_of.pop(stream, None)
+        if line is not None:
+            del line[stream]
         self._shard.metrics.read_streams -= 1
         if is_client(stream.peer):
             self._places.give_back(stream.peer)
@@ -420,6 +428,7 @@ class CatchupQueue:
     def check(self) -> None:
         """What must hold between any two events."""
         assert 0 <= self._reading <= self._shard.settings.catchup_reads_in_flight_max, self._reading
+        assert sum(map(len, self._held.values())) == len(self._line_of), "whoever leaves a line leaves both"
         for peer, streams in self._by_peer.items():
             for stream in streams.values():
                 assert stream.peer == peer, "a stream is filed under its reader"

@@ -13,14 +13,14 @@ from logdevice_py.core.entry import records_of
 from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Records
+from logdevice_py.protocol.messages import Records, Stop
 from logdevice_py.tables.constraints import Constraints
 from storage_node.reading.read_stream import ServerStreamState
 from storage_node.settings import StorageSettings
 from storage_node.waits import waits_rows
 from tests.simulation import deliberate_storage  # noqa: F401 (plants)
 from tests.simulation.deliberate_fault import FAULTS
-from tests.unit.storage_node.fakes import READER, SYNC_LOG, ShardDriver, image, lsn, release, start, stores
+from tests.unit.storage_node.fakes import ME, READER, SYNC_LOG, ShardDriver, image, lsn, release, start, stores
 
 COUNT = 200
 PAYLOAD = b"x" * 1000
@@ -167,6 +167,16 @@ def test_a_stream_that_waits_says_so_and_can_be_closed() -> None:
     driver.advance(10 * SECOND)
     assert driver.take(Records) == []
     assert not driver.machines.catchup._held
+
+
+def test_streams_that_are_closed_while_they_wait_leave_nothing_behind() -> None:
+    driver = filled(read_bytes_per_s=SIZE)
+    read(driver, 1)
+    for stream in range(2, 50):
+        read(driver, stream)
+        driver.turn((READER, Stop(log=SYNC_LOG, stream=stream, shard=ME)))
+    lines = driver.machines.catchup._held.values()
+    assert [[stream.stream for stream in line] for line in lines] == [[1]]
 
 
 def test_readers_that_are_not_charged_are_noticed(recent: StorageSettings) -> None:
