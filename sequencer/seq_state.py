@@ -14,6 +14,7 @@ way that there is such an epoch: where there is, its sequencer is elsewhere, and
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -66,13 +67,13 @@ class _LogRequests:
     __slots__ = ("asking", "looking", "unreleased", "unsure", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[WaitingSeqState, None] = {}
+        self.waiting: OrderedDict[WaitingSeqState, None] = OrderedDict()
         """In the order in which they came, which is that of their deadlines."""
-        self.unsure: dict[WaitingSeqState, None] = {}
+        self.unsure: OrderedDict[WaitingSeqState, None] = OrderedDict()
         """Those for which it was not certain, when they were looked at last, that the epoch is the latest."""
-        self.looking: dict[WaitingSeqState, None] = {}
+        self.looking: OrderedDict[WaitingSeqState, None] = OrderedDict()
         """Those that are to be looked at again."""
-        self.unreleased: dict[WaitingSeqState, None] = {}
+        self.unreleased: OrderedDict[WaitingSeqState, None] = OrderedDict()
         """Those before which something was acknowledged that was not released, in the order of that."""
         self.asking: list[WaitingSeqState] | None = None
         """The requests that the reading in progress serves; None when there is none."""
