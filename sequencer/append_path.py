@@ -518,14 +518,19 @@ class AppendPath:
             return
         if sequencer.open_batch is not None:
             self.cut(sequencer, now)
+        current = sequencer.current
+        assert current is not None
+        # First: a full window is no reason to take tens of thousands of records apart.
+        status = current.room(frame.records, len(frame.payload))
+        if status is not _OK:
+            self._refused(sequencer, [frame], status, now)
+            return
         try:
             frames = split(frame)
         except CorruptEntryError:
             # Its records cannot get an LSN each, and nothing else may stand at LSNs that they would have got.
             self._refused(sequencer, [frame], Status.BADPAYLOAD, now)
             return
-        current = sequencer.current
-        assert current is not None
         status = current.room(len(frames), sum(len(part.payload) for part in frames))
         if status is not _OK:
             self._refused(sequencer, [frame], status, now)

@@ -16,6 +16,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Appended, AppendedFlags, AppendFlags, Store, StoreFlags
+from sequencer import append_path
 from sequencer.batching import compression_of, is_batched, split
 from sequencer.frames import Answers, Frame, SplitAppend
 from sequencer.metrics import SequencerMetrics
@@ -269,6 +270,16 @@ class TestWithoutBatching:
         world.run()
         ((count, _, _, copyset),) = world.answer_to(request).split
         assert (count, copyset) == (50, world.answer_to(request).copyset)
+
+    def test_a_batch_for_which_the_window_has_no_room_is_not_taken_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = active(config=make_config(sequencer_batching=False, max_writes_in_flight=10))
+        world.answer = lambda store: None
+        world.append(b"first")
+        world.run()
+        monkeypatch.setattr(append_path, "split", lambda frame: pytest.fail("it is taken apart"))
+        request = world.append(encode_batch([b"r"] * 50), flags=BATCH, records=50)
+        world.run()
+        assert world.answer_to(request).status is Status.SEQNOBUFS
 
     def test_a_batch_with_batching_shares_one_lsn(self) -> None:
         world = active()
