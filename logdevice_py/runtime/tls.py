@@ -270,7 +270,7 @@ class TlsChannel:
     @property
     def waiting_bytes(self) -> int:
         """What came and was not looked at."""
-        return self._incoming.pending
+        return self._incoming.pending + (len(self._fresh) if self._fresh is not None else 0)
 
     def shake_hands(self) -> bool:
         """Go on with the handshake. True: it is over, and the certificates hold.

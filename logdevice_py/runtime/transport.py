@@ -58,7 +58,10 @@ _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
 _CIPHERTEXT_SIZE: Final = _READ_SIZE
 """Likewise of TLS connections. What is not handled at once is kept by each until its turn."""
-_HANDSHAKE_SIZE: Final = 1 << 17
+_CIPHERTEXT_SIZE_MIN: Final = 1 << 14
+"""So much is read of a TLS connection whose frames wait, or that is new: beyond that bytes wait in the socket, and their sender with them. Thousands of
+connections that send what nobody has time for would take gigabytes else."""
+_HANDSHAKE_SIZE: Final = 1 << 15
 """Bytes of a handshake that are queued at most: certificates take some KiB."""
 _HANDSHAKES_US: Final = 500
 """After so long no further handshake goes on in a turn of the loop."""
@@ -110,6 +113,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answered",
+        "_at_once",
         "_ciphertext",
         "_deaf",
         "_first",
@@ -148,6 +152,8 @@ class _Connection(asyncio.BufferedProtocol):
         """The first byte tells clear text from TLS, and has not come."""
         self._ciphertext: memoryview | None = None
         """Where bytes come while they are not those of frames."""
+        self._at_once = _CIPHERTEXT_SIZE_MIN
+        """Bytes of TLS that are read at a time at most."""
         self.proof = NO_PROOF
         self._reader = FrameReader(
             newcomer_frames(dialled=peer is not None),
@@ -202,7 +208,7 @@ class _Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._tls is None and not self._undecided:
             return self._reader.get_buffer(sizehint)
-        self._ciphertext = memoryview(self._owner.read_ciphertext_into)
+        self._ciphertext = memoryview(self._owner.read_ciphertext_into)[: self._at_once]
         return self._ciphertext
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -223,6 +229,7 @@ class _Connection(asyncio.BufferedProtocol):
         if tls.established:
             tls.lend(came)
             self._decrypt()
+            self._judge_size(tls, nbytes)
             return
         tls.feed(came)
         if self.dialled:
@@ -233,6 +240,13 @@ class _Connection(asyncio.BufferedProtocol):
             # the peer has said what it can say: that others are served first does not count against it
             self._stop_waiting_for_peer()
             self._owner.queue_handshake(self, answered=self._answered)
+
+    def _judge_size(self, tls: TlsChannel, nbytes: int) -> None:
+        """How much is read at a time follows from how much is handled at a time."""
+        if self._reader.stopped:
+            self._at_once = max(_CIPHERTEXT_SIZE_MIN, min(self._at_once, nbytes - tls.waiting_bytes))
+        elif nbytes == self._at_once:
+            self._at_once = min(2 * nbytes, _CIPHERTEXT_SIZE)
 
     def _take_clear_text(self, data: bytes) -> None:
         """The first bytes of a connection that turned out not to be TLS: no more than a newcomer may send at a time."""
@@ -327,8 +341,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._pause_or_resume()
 
     def _resume_decrypting(self) -> None:
-        if self._tls is not None and self._tls.established and self.transport is not None:
+        """What was read and not decrypted goes first: with each read before that, more would pile up than there is time for."""
+        if self._reading and self._tls is not None and self.transport is not None:
             self._decrypt()
+            if self._reading and self.transport is not None:
+                self.transport.resume_reading()
 
     def _handle(self, nbytes: int) -> None:
         """Handle what came, as far as there is time for it."""
@@ -390,13 +407,12 @@ class _Connection(asyncio.BufferedProtocol):
         if reading == self._reading or transport is None or transport.is_closing():
             return
         self._reading = reading
-        if reading:
-            transport.resume_reading()
-            if self._tls is not None:
-                # what was read and not decrypted: nothing may come that says so
-                self._owner.loop.call_soon(self._resume_decrypting)
-        else:
+        if not reading:
             transport.pause_reading()
+        elif self._tls is None:
+            transport.resume_reading()
+        else:
+            self._owner.loop.call_soon(self._resume_decrypting)
 
     def _silent(self) -> None:
         seconds = self._owner.settings.hello_timeout_us / 1e6

@@ -32,7 +32,7 @@ from logdevice_py.shell.introduction import Identity, Introduction, no_tokens
 from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
 from tests.integration.appends import an_append
-from tests.integration.test_transport import HOST, UUID, Recorder, release
+from tests.integration.test_transport import HOST, UUID, Recorder, Turns, release
 
 REQUIRE = SecuritySettings(tls="require")
 ACCEPT = SecuritySettings(tls="accept")
@@ -464,3 +464,23 @@ async def test_more_bytes_than_a_handshake_takes_end_the_connection(made: Certif
                 await reader.read()
         assert node.transport.metrics.tls_failed == 1
         writer.close()
+
+
+async def test_of_a_client_whose_frames_wait_little_is_read(
+    made: Certificates, addresses: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with made.process(0, addresses, "N0") as node, made.process(-1, addresses, "svc-clicks") as client:
+        await client.reaches()
+        Turns(node.seen, monkeypatch, us_per_frame=100)
+        sent = 50_000
+        for number in range(1, sent + 1):
+            client.transport.send(PeerId(0), release(number))
+        client.transport.flush()
+        kept = 0
+        while len(node.seen.messages) < sent:
+            (connection,) = node.transport._connections
+            assert connection._tls is not None
+            kept = max(kept, connection._tls.waiting_bytes)
+            await asyncio.sleep(0)
+        assert 0 < kept <= 2 * transport_module._CIPHERTEXT_SIZE_MIN
+        assert [message.logs[0][1] for _, message in node.seen.messages] == list(range(1, sent + 1))
