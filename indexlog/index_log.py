@@ -11,9 +11,11 @@ import msgpack
 
 from client.client import Client
 from client.public_names import PublicNames
+from client.read.batch import RecordBatch
 from client.read.items import Gap, GapKind
 from client.replica.commands import refusal
 from client.replica.replica import Replica
+from client.reader import Reader
 from indexlog.backlog import Backlog
 from indexlog.effects import (
     ConfirmView,
@@ -63,6 +65,8 @@ DEFAULT_PATH: Final = "/indexlog"
 PROPOSE_SECONDS: Final = 60.0
 READ_SECONDS: Final = 60.0
 """Nothing came of a raw log for so long: the job fails."""
+_LOOK_SECONDS: Final = 1.0
+"""Nothing came of a raw log for so long: it is looked whether there is more."""
 FOLLOW_SECONDS: Final = 60.0
 """So long a reader that follows waits until it looks whether it still can."""
 GRACE_SECONDS: Final = 1800.0
@@ -268,7 +272,7 @@ class IndexLog(PublicNames):
         records: list[tuple[int, bytes | None]] = []
         size = 0
         async with self.client.reader(log, start, until) as reader:
-            while batch := await reader.read(_READ_AT_ONCE, timeout=READ_SECONDS):
+            while batch := await self._next_batch(reader, log, until):
                 for gap in batch.gaps:
                     _check_gap(log, gap)
                 records += zip(batch.lsns, batch.payloads, strict=True)
@@ -278,6 +282,19 @@ class IndexLog(PublicNames):
                         records.pop()
                     return RawRange(int(last) - 1, records)
         return RawRange(until, records)
+
+    async def _next_batch(self, reader: Reader, log: int, until: int) -> RecordBatch:
+        """Who reads pages says in a token how far: whoever makes one up must not wait for what nobody wrote, and have others wait for his place."""
+        try:
+            return await reader.read(_READ_AT_ONCE, timeout=_LOOK_SECONDS)
+        except LogDeviceError as error:
+            if error.status is not Status.TIMEDOUT:
+                raise
+        if until > (tail := await self.client.tail_lsn(log)):
+            raise LogDeviceError(
+                Status.INVALID_PARAM, f"raw log {log} ends at {tail}, there is nothing up to {LSN(until)}"
+            )
+        return await reader.read(_READ_AT_ONCE, timeout=READ_SECONDS)
 
     # Jobs
 

@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from client.client import Client
 from indexlog.columns import rows_of
 from indexlog.index_log import IndexLog, make_index_log
+from indexlog.paging import PageToken
 from indexlog.planning import ALL_AT_ONCE
 from indexlog.records import LogRecord, Modification, document, merge
 from indexlog.serving.api import ARROW
@@ -159,6 +161,17 @@ async def test_expired_and_wrong_tokens_are_told_apart(ask: Asker) -> None:
     ask.token = "another secret of some length"
     assert (await ask("/v1/indexes"))[0] == 401
     assert json.loads((await ask("/v1/health"))[1]) == {"status": "OK"}
+
+
+async def test_a_token_that_is_made_up_does_not_wait_for_what_nobody_wrote(ask: Asker) -> None:
+    page = await ask.json("/v1/indexes/books/pages")
+    while page["next_token"] is not None:
+        page = await ask.json("/v1/indexes/books/pages", token=page["next_token"])
+    token = PageToken.decode(page["tail_token"])
+    beyond = tuple((log, first, first + 1_000_000) for log, first, _ in token.tail)
+    async with asyncio.timeout(30):
+        status, body = await ask("/v1/indexes/books/pages", token=replace(token, tail=beyond, step=0).encode())
+    assert (status, json.loads(body)["error"]["status"]) == (400, "INVALID_PARAM")
 
 
 async def test_every_answer_is_what_the_description_says(ask: Asker) -> None:
