@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from client.cli.options import Words, complete_words
-from client.cli.positions import Anchor, parse_guard_number, parse_record_position
+from client.cli.positions import Anchor, NamedPosition, parse_guard_number, parse_record_position
 from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
 from client.guards import GuardError
 from ldquery.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_position, show
@@ -168,6 +168,8 @@ async def _consent(question: str) -> bool:
 
 async def _preview_trim(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
     lsn = await _trim_lsn(client, log, arguments)
+    # a person consents to what is shown: what is appended meanwhile stays
+    arguments.to = NamedPosition(Anchor.LSN, lsn)
     preview = await client.trim_preview(log, lsn, timeout=arguments.timeout)
     point = _trim_point(arguments, preview.trim_point)
     show(arguments, {"trim point": point, "records": preview.records, "bytes": preview.bytes})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ldquery.ctl import logs
 from ldquery.ctl.main import VERBS, parser
 from logdevice_py.core.lsn import LSN
 from server.dev.local_cluster import LocalCluster
@@ -113,3 +114,18 @@ async def test_a_cluster_that_does_not_answer_ends_with_status_4() -> None:
         status, out, err = await ldctl(cluster, "--timeout", "4s", "head", "1")  # it is tried at once, and told then
         assert (status, out) == (4, "")
         assert "N0" in err
+
+
+async def test_no_more_is_trimmed_than_a_person_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LocalCluster(nodes=3, replicate="node:2") as cluster, cluster.client() as client:
+        shown = await client.append(1, b"shown")
+
+        async def consent(question: str) -> bool:
+            await client.append(1, b"appended while the person reads")
+            return True
+
+        monkeypatch.setattr(logs, "_consent", consent)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        arguments = parser().parse_args(["trim", "1", "tail"])
+        assert await logs._trim_with_consent(client, arguments) == 0
+        assert (await client.head(1)).trim_point == shown.lsn
