@@ -34,12 +34,14 @@ class DirectoryOrderError(Exception):
 class LogRows:
     """Where a log is: what the last partition holds of it, and what those before it hold."""
 
-    __slots__ = ("doubtful", "first", "highest", "older", "partition", "saved_size", "size")
+    __slots__ = ("begins", "doubtful", "first", "highest", "older", "partition", "saved_size", "size")
 
     def __init__(self, partition: int, first: Lsn, highest: Lsn, size: int) -> None:
         self.partition = partition
         self.first = first
         """The smallest LSN in the last partition, or a smaller one; the row's key on disk is made of it."""
+        self.begins = first
+        """The smallest LSN of the log, or a smaller one: what was deleted below since the shard was opened, of which the disk knows, is not deleted again."""
         self.highest = highest
         """The greatest LSN in the last partition, or a greater one if `doubtful`."""
         self.size = size
@@ -64,7 +66,7 @@ class LogRows:
     def copy(self) -> LogRows:
         """With rows of its own."""
         made = LogRows(self.partition, self.first, self.highest, self.size)
-        made.saved_size, made.doubtful = self.saved_size, self.doubtful
+        made.saved_size, made.doubtful, made.begins = self.saved_size, self.doubtful, self.begins
         made.older = None if self.older is None else self.older[:]
         return made
 
@@ -176,6 +178,7 @@ class Directory:
         first, partition, highest, size = rows[-1]
         last = self._rows[log] = LogRows(partition, first, highest, size)
         last.saved_size = size
+        last.begins = rows[0][0]
         if len(rows) > 1:
             last.older = array("Q")
             for first, partition, highest, size in rows[:-1]:
@@ -196,6 +199,7 @@ class Directory:
             row.highest = lsn
         else:
             self.repeated[log, lsn] = partition
+            row.begins = min(row.begins, lsn)
         row.size += size
         if row.size - row.saved_size >= self._save_bytes:
             self._save(log, row)
@@ -210,12 +214,14 @@ class Directory:
             self.logs[partition] += 1
             self._emptied.discard(partition)
             if row is not None:
+                begun.begins = row.begins
                 begun.older = array("Q") if row.older is None else row.older
                 begun.older.extend((row.first, row.highest, row.size, row.partition))
                 # what is lower in the order is not looked up again after a crash: its end has to be on disk
                 self._save(log, row)
             self._save(log, begun)
             return partition
+        row.begins = min(row.begins, lsn)
         older = row.older
         if older is None:
             self._to_save[self._key(log, row.first, row.partition)] = None
@@ -265,7 +271,7 @@ class Directory:
         spans = [span for span in row.spans() if span[1] <= last and span[2] >= first]
         if not spans:
             return []
-        kept = []
+        kept, begins = [], row.begins
         for partition, low, high in spans:
             if first <= low and high <= last:
                 self._remove(log, partition)
@@ -275,7 +281,15 @@ class Directory:
             else:
                 self._cut(log, partition, first, last)
                 kept.append((partition, max(first, low), min(last, high)))
+        left = self._rows.get(log)
+        if left is not None and first <= begins:
+            left.begins = Lsn(max(begins, last + 1))
         return kept
+
+    def begins(self, log: LogId) -> Lsn:
+        """No entry of a log lies below, as far as was noted or deleted since the shard was opened."""
+        row = self._rows.get(log)
+        return Lsn(0) if row is None else row.begins
 
     def _cut(self, log: LogId, partition: int, first: Lsn, last: Lsn) -> None:
         """Of a row of which a part is deleted."""
@@ -324,6 +338,7 @@ class Directory:
             older[-_WIDTH + _PARTITION], Lsn(older[-_WIDTH]), Lsn(older[-_WIDTH + _HIGHEST]), older[-_WIDTH + _SIZE]
         )
         last.doubtful = True
+        last.begins = row.begins
         del older[-_WIDTH:]
         last.older = older if older else None
 

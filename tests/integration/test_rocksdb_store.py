@@ -35,7 +35,8 @@ from storage_node.log_store.interface import (
     WriteShard,
     Written,
 )
-from storage_node.log_store.rocksdb import RocksLogStore, shard_opening
+from storage_node.log_store.rocksdb import RocksLogStore, filling, shard_opening
+from storage_node.log_store.rocksdb.rows import delete_copies
 from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError, StoreInUseError
 from storage_node.log_store.rocksdb.warmer import STARTS_MAX, Warmer
 from storage_node.log_store.settings import LogStoreSettings
@@ -189,6 +190,40 @@ def test_writes_are_refused_while_rocksdb_does_not_keep_up_with_its_files(tmp_pa
 
 
 @pytest.mark.slow
+def test_what_was_deleted_is_not_deleted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges that lie within each other have RocksDB take a second for the next read, of any log, once there are some thousand."""
+    deleted: list[tuple[int, int]] = []
+
+    def delete(group: object, log: LogId, first: Lsn, last: Lsn, handle: object) -> None:
+        deleted.append((first, last))
+        delete_copies(group, log, first, last, handle)
+
+    monkeypatch.setattr(filling, "delete_copies", delete)
+    store, _ = open_store(tmp_path)
+
+    def trim(last: int) -> None:
+        batch = WriteBatch()
+        batch.delete_entries(LOG, Lsn(1), at(last))
+        apply(store, batch)
+
+    batch = WriteBatch()
+    for number in range(1, 21):
+        put(batch, at(number), b"record")
+    apply(store, batch)
+    for number in (5, 6, 6, 9, 7):
+        trim(number)
+    assert deleted == [(at(1), at(5)), (at(6), at(6)), (at(7), at(9))]
+    late = WriteBatch()
+    put(late, at(3), b"a copy that came late")
+    put(late, at(25), b"record")
+    apply(store, late)
+    assert [lsn for lsn, _ in read_all(store, LOG).entries] == [at(3), *map(at, range(10, 21)), at(25)]
+    trim(12)
+    assert deleted[-1] == (at(3), at(12))
+    assert [lsn for lsn, _ in read_all(store, LOG).entries] == [*map(at, range(13, 21)), at(25)]
+    store.close()
+
+
 def test_a_hundred_thousand_logs_load_in_seconds(tmp_path: Path) -> None:
     rows = 100_000 * len(LogMetadataKind)
     store, _ = open_store(tmp_path)
