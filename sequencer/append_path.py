@@ -113,7 +113,7 @@ class AppendPath:
     def _take(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, again: bool, now: Micros) -> None:
         """`again`: it waited for an epoch already, so that one must do."""
         current = sequencer.current
-        if current is None or sequencer.buffer is not None or sequencer.state is not _ACTIVE:
+        if current is None or sequencer.state is not _ACTIVE or self._waits_behind_others(sequencer, peer):
             self._wait_for_epoch(sequencer, peer, append, now)
             return
         epoch = current.epoch
@@ -140,6 +140,15 @@ class AppendPath:
                 self._add(sequencer, frame, now)
         else:
             self._add_guarded(sequencer, frame_of(peer, append), now)
+
+    @staticmethod
+    def _waits_behind_others(sequencer: Sequencer, peer: PeerId) -> bool:
+        """Whether appends wait for an epoch behind which this one has its place: its sender's own, or any where the next epoch is the first guarded one.
+        Whoever says that he has seen a later epoch, which may be made up, holds up nobody else."""
+        buffer = sequencer.buffer
+        if buffer is None:
+            return False
+        return (sequencer.wants_guards and not sequencer.guarded) or any(peer == each for each, _ in buffer)
 
     # Quotas
 

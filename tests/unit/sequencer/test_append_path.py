@@ -407,6 +407,15 @@ class TestStaleSequencer:
         assert world.answer_to(first).status is Status.STALE or world.answer_to(first).status is Status.OK
         assert world.answer_to(second).lsn >> 32 == 2
 
+    def test_appends_of_others_do_not_wait_behind_one_that_says_it_saw_a_later_epoch(self) -> None:
+        world = active()
+        world.store.silent = True
+        claims = world.append(b"1", seen_epoch=1000, peer=PeerId(-66))
+        other = world.append(b"2")
+        world.run()
+        assert not world.is_answered(claims)
+        assert world.answer_to(other).lsn >> 32 == 1
+
 
 class TestBuffers:
     def test_the_buffer_of_a_log_without_an_epoch_is_bounded(self) -> None:
