@@ -11,7 +11,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
-from logdevice_py.core.ids import NodeId, PeerId
+from logdevice_py.core.ids import NodeId, PeerId, is_internal_log
 from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
@@ -101,7 +101,8 @@ class AppendPath:
             return Status.INVALID_PARAM
         if len(payload) > attributes.max_payload_bytes:
             return Status.TOOBIG
-        if append.__class__ is GuardedAppend and guard_of(append) is None:
+        if append.__class__ is GuardedAppend and (is_internal_log(append.log) or guard_of(append) is None):
+            # Nobody guards the logs of the cluster itself, and nobody could take it back when somebody ended or fenced one.
             return Status.INVALID_PARAM
         if crc32c(payload) != append.crc or (append.records > 1 and not append.flags & _BATCH):
             return Status.BADPAYLOAD

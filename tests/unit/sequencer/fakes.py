@@ -305,6 +305,7 @@ class World:
         self,
         payload: bytes = b"g",
         *,
+        log: LogId = LOG,
         records: int = 1,
         flags: int = 0,
         previous_lsn: int = 0,
@@ -327,7 +328,7 @@ class World:
         guards |= GuardFlags.FENCE if token is not None else GuardFlags.NONE
         message = GuardedAppend(
             request_id=self._request_ids,
-            log=LOG,
+            log=log,
             flags=flags,
             records=records,
             crc=crc32c(payload),

@@ -11,7 +11,7 @@ from epoch_store.interface import LastCleanEpoch
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.extensions import Condition, TailFlags, TailState, parse_extensions
-from logdevice_py.core.ids import PeerId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, PeerId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -57,6 +57,18 @@ def now(world: World, **guard: Any) -> Appended:
     request = world.guarded_append(**guard)
     world.run()
     return world.answer_to(request)
+
+
+class TestInternalLogs:
+    @pytest.mark.parametrize("guard", [{"guards": END}, {"guards": RAISE, "token": 2**62}, {"transaction": 2**62}])
+    def test_nobody_guards_a_log_of_the_cluster_itself(self, guard: dict[str, Any]) -> None:
+        world = World(replace(make_config(), settings={"rebuilding": {"enabled": True}}))
+        request = world.guarded_append(log=EVENT_LOG_DELTAS, **guard)
+        world.run(1_000_000)
+        assert outcome(world, request) == (Status.INVALID_PARAM, True)
+        plain = world.append(log=EVENT_LOG_DELTAS)
+        world.run(1_000_000)
+        assert world.answer_to(plain).status is Status.OK
 
 
 class TestBecomingGuarded:
