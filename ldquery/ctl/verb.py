@@ -63,7 +63,8 @@ def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str
     else:
         width = max(map(len, values))
         text = "\n".join(f"{name:<{width}}  {_plain(name, value)}" for name, value in values.items())
-    put(standard_output(), text.encode() + b"\n")
+    # others wrote some of it, such as the reason of a maintenance
+    put(standard_output(), b"".join(make_safe(line.encode()).encode() + b"\n" for line in text.split("\n")))
 
 
 def show_rows(
