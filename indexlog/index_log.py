@@ -13,9 +13,9 @@ from client.client import Client
 from client.public_names import PublicNames
 from client.read.batch import RecordBatch
 from client.read.items import Gap, GapKind
+from client.reader import Reader
 from client.replica.commands import refusal
 from client.replica.replica import Replica
-from client.reader import Reader
 from indexlog.backlog import Backlog
 from indexlog.effects import (
     ConfirmView,

@@ -328,6 +328,43 @@ async def open_streams(stage: Stage) -> str:
         return "served" if await peer.wait_for("SeqState", 30) else "ended"
 
 
+@attack("questions for an epoch that nobody made")
+async def ask_for_an_epoch_that_nobody_made(stage: Stage) -> str:
+    """Thousands of them wait, and each ends at a moment of its own."""
+    async with stage.connection(await sequencer_of(stage.cluster, stage.abused)) as peer:
+        await peer.greet()
+        question = encode("GetSeqState", request_id=1, log=stage.abused, min_epoch=EPOCH_MAX)
+        for _ in range(stage.many(50)):
+            if not await peer.say(question * 500, seconds=5):
+                return "ended"
+            await peer.answers(0.01)
+        return "served"
+
+
+@attack("ends and fences of the cluster's own logs")
+async def guard_internal_logs(stage: Stage) -> str:
+    """One that is taken leaves a cluster that never rebuilds anything again."""
+    words = set()
+    for log in (EVENT_LOG, SNAPSHOT_LOG):
+        with contextlib.suppress(RuntimeError):
+            async with stage.connection(await sequencer_of(stage.cluster, log)) as peer:
+                await peer.greet(protocol_max=2)
+                for guards, token in ((FLAGS["Guard.END"], 0), (FLAGS["Guard.FENCE"] + FLAGS["Guard.RAISE"], 2**62)):
+                    await peer.say(
+                        encode(
+                            "GuardedAppend",
+                            request_id=1,
+                            log=log,
+                            crc=crc32c(b""),
+                            guards=guards,
+                            token=token,
+                            append_id=1,
+                        )
+                    )
+                    words.add(_status(await peer.wait_for("Appended", 3)))
+    return ", ".join(sorted(words)) or "nobody sequences it"
+
+
 @attack("a flood of look-ups that nobody waits for")
 async def flood_of_look_ups(stage: Stage) -> str:
     async with stage.connection() as peer:

@@ -21,6 +21,7 @@ async def test_attacks_and_mutated_frames_cost_honest_clients_nothing(tmp_path: 
     results = {result["attack"]: result["outcomes"] for result in outcome.attacks}
     assert results.keys() == ATTACKS.keys()
     assert "status 0" not in results["TRIM beyond the end, to one shard"]
+    assert "status 0" not in results["ends and fences of the cluster's own logs"]
     assert results["msgpack bombs before HELLO"] == results["msgpack bombs after HELLO"] == {"all refused": 2}
     assert results["wrong introductions"] == {"all refused": 2}
     assert outcome.acknowledged["kept"] == 2001

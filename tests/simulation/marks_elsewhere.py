@@ -92,6 +92,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _QUOTAS,
         f"{_SHARD}/reading/test_read_quotas.py::test_a_stream_that_waits_says_so_and_can_be_closed",
     ),
+    "seq_states_go_on_next_turn": (
+        _OTHER_CLIENTS,
+        "tests/unit/sequencer/test_seq_state.py::TestManyRequests::test_a_new_epoch_answers_some_in_each_turn",
+    ),
     "reader_asks_for_a_later_epoch": (
         "permissions are off in the swarm",
         "tests/unit/sequencer/test_seq_state.py::TestThoseWhoOnlyRead::test_an_epoch_that_was_never_given_costs_none",
