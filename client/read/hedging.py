@@ -4,7 +4,8 @@ A *hedge* is a second stream for the range at the head, of 64 entries and 256 Ki
 in it besides, that they have nothing or lost it, is no statement that gap detection counts: it only makes the next attempt begin. So what a reader
 delivers, and what it calls lost, is the same with hedges and without.
 
-A shard is *behind* while the stream has come to an LSN that is released and that the shard, which may send, has not spoken of. When it is behind for
+A shard is *behind* while the stream has come to an LSN that is released and that the shard, which may send, has not spoken of. Once it has spoken of
+that one, it is behind anew with the next one: a shard that sends a long run of entries by itself is not late. When it is behind for
 longer than it usually takes (`ShardDelays.hedge_delay_us`, T), the first attempt asks all others as though it were down; the second one, after 3 T,
 takes those as well for down that did not answer; the third one, after 7 T, asks for all copies. Attempts prefer shards that cannot be held up by the same
 thing: first of another rack, then of another region.
@@ -151,6 +152,8 @@ class Hedging:
         """Where each shard stood at the last look."""
         self._behind: dict[ShardId, Micros] = {}
         """Shards that are behind, and since when."""
+        self._goal: Lsn = LSN_INVALID
+        """What shards had to speak of at the last look."""
         self._owed: dict[ShardId, Lsn] = {}
         """Of shards that were overtaken: the first LSN that others sent in their place and they have not passed."""
         self._attempt: _Attempt | None = None
@@ -207,16 +210,18 @@ class Hedging:
 
     def _note_progress(self, goal: Lsn, *, waits: bool, now: Micros) -> None:
         delays, behind, seen = self._context.delays, self._behind, self._seen
+        before, self._goal = self._goal, goal
         for shard, sender in self._read_set.senders.items():
             at = sender.next_lsn
             if not _may_send(sender, goal):
                 behind.pop(shard, None)
-            elif at > goal:
-                since = behind.pop(shard, None)
-                if at > seen.get(shard, at) and delays.is_well(shard, now):
-                    delays.of(shard).note_answer(0 if since is None else now - since)
-            elif waits and shard not in behind:
-                behind[shard] = now
+            else:
+                if at > min(before, goal):
+                    since = behind.pop(shard, None)
+                    if at > seen.get(shard, at) and delays.is_well(shard, now):
+                        delays.of(shard).note_answer(0 if since is None else now - since)
+                if at <= goal and waits and shard not in behind:
+                    behind[shard] = now
             seen[shard] = at
             if at > self._owed.get(shard, at):
                 del self._owed[shard]

@@ -114,6 +114,19 @@ class TestWhen:
         assert h.got()[-1] == "e1n1:1"
         assert h.delays.of(shard(0)).p95_us == T - 1
 
+    def test_a_shard_that_sends_a_long_run_of_entries_is_left_alone(self) -> None:
+        h = LateShard(released=500)
+        for esn in range(1, 201):
+            h.advance(MILLISECOND)
+            h.records(0, entry(esn, 0, 1))
+            h.take()
+        assert h.stream.next_lsn == e(201)
+        assert h.metrics.hedges_sent == 0
+        known = h.delays.of(shard(0))
+        assert (known.samples, known.p95_us) == (100, MILLISECOND)
+        h.advance(known.hedge_delay_us(SETTINGS))
+        assert h.hedge_starts[1].first == e(201), "and is late when it stops"
+
     def test_attempts_follow_one_another_ever_later(self) -> None:
         h = LateShard()
         h.advance(T)
