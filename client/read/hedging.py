@@ -250,7 +250,8 @@ class Hedging:
     def _go_on(self, attempt: _Attempt, head: Lsn, now: Micros) -> None:
         """An attempt brought nothing more: the next one, or the first one for what follows what it brought."""
         if head > attempt.first:
-            self._ask(1, head, attempt.began_at, attempt.delay_us, now, attempt)
+            # who is asked has as long as in any first attempt: the time that the one before took is over
+            self._ask(1, head, Micros(now - attempt.delay_us), attempt.delay_us, now, attempt)
         elif attempt.number < _ATTEMPTS_MAX:
             self._ask(attempt.number + 1, head, attempt.began_at, attempt.delay_us, now, attempt)
 

@@ -221,6 +221,20 @@ class TestAnswers:
         assert h.hedge_starts[1].first == e(2)
         assert h.hedge_starts[1].flags & StartFlags.SINGLE_COPY
 
+    def test_those_that_are_asked_for_what_follows_have_as_long_as_others(self) -> None:
+        h = LateShard(released=3)
+        h.advance(T)
+        h.advance(2 * T - MILLISECOND)
+        h.hedge_records(1, entry(1, 0, 1))
+        h.hedge_gap(1, e(3))
+        h.hedge_gap(2, e(3))
+        again = h.hedge_starts[1]
+        assert again.first == e(2)
+        h.advance(2 * T - 1)
+        assert h.hedge_starts[1] == again
+        h.advance(1)
+        assert h.hedge_starts[1].filter_version > again.filter_version
+
     def test_those_that_are_not_needed_any_more_are_stopped(self) -> None:
         h = LateShard()
         h.advance(T)
