@@ -399,9 +399,10 @@ class Hedging:
         """A shard sent entries that another one owes."""
         asked = self._asked(message)
         attempt = self._attempt
-        if asked is None or attempt is None:
-            return
         images, at, size = message.images, 0, len(message.images)
+        if asked is None or attempt is None:
+            self._context.budget.spend(len(message.entries), size)  # too late to be of use, and sent all the same
+            return
         metrics = self._metrics
         metrics.entries_received += len(message.entries)
         metrics.bytes_received += size

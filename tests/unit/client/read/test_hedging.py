@@ -488,6 +488,17 @@ class TestBudget:
         assert not h.hedge_starts
         assert h.metrics.hedges_refused == 1
 
+    def test_what_comes_too_late_has_its_price_as_well(self) -> None:
+        h = LateShard(released=8)
+        h.advance(3 * T)
+        assert h.hedge_starts[1].flags == StartFlags.HEDGE, "all copies are asked for"
+        entries = [entry(esn, 0, 1, 2) for esn in range(1, 9)]
+        h.hedge_records(1, *entries)
+        before = h.budget.entries
+        h.hedge_records(2, *entries)
+        assert h.metrics.stale_messages == 1
+        assert h.budget.entries == before - 8
+
     def test_all_slow_shards_cost_no_more_than_a_twentieth(self) -> None:
         h = Harness(first=e(1), until=lsn(1, 5000), hedged=True, settings=SETTINGS).begin()
         hedged = 0
