@@ -362,10 +362,18 @@ class Hedging:
     def _end_attempt(self) -> None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
-            assert self._id is not None
             for shard, asked in attempt.asked.items():
                 if not asked.done:
-                    self._outbox.send(asked.peer, Stop(log=self._request.log, stream=self._id, shard=shard))
+                    self._stop(shard, asked)
+
+    def _stop(self, shard: ShardId, asked: _Asked) -> None:
+        assert self._id is not None
+        self._outbox.send(asked.peer, Stop(log=self._request.log, stream=self._id, shard=shard))
+
+    def _dismiss(self, shard: ShardId, asked: _Asked) -> None:
+        """Nothing more is wanted of a shard in this attempt: it would keep its stream until the connection ends."""
+        asked.done = True
+        self._stop(shard, asked)
 
     # Answers: only entries count
 
@@ -416,7 +424,7 @@ class Hedging:
             if not (asked.next <= lsn <= attempt.last and end <= size and asked.credit > 0):
                 hit("read_unasked_hedge")
                 metrics.protocol_violations += 1
-                asked.done = True
+                self._dismiss(message.shard, asked)
                 return
             image = images if length == size else images[at:end]
             at = end
@@ -425,7 +433,10 @@ class Hedging:
             self._take(attempt, message.shard, Lsn(lsn), image, now)
             if self._attempt is not attempt:
                 return
-        asked.done = asked.done or asked.next > attempt.last
+        if asked.next > attempt.last:
+            asked.done = True
+        elif asked.credit <= 0 and not asked.done:
+            self._dismiss(message.shard, asked)  # it waits for credit, and gets none: what follows is asked for anew
 
     def _take(self, attempt: _Attempt, shard: ShardId, lsn: Lsn, image: bytes, now: Micros) -> None:
         sender = self._read_set.senders.get(shard)
@@ -438,7 +449,7 @@ class Hedging:
         except CorruptEntryError:
             hit("read_corrupt_hedge")
             self._metrics.corrupt_copies += 1
-            attempt.asked[shard].done = True  # the next ones are asked at once
+            self._dismiss(shard, attempt.asked[shard])  # the next ones are asked at once
             return
         owner = self._read_set.first_to_send(parse_header(image, alone=True).copyset) if is_new else None
         if owner in attempt.late and self._read_set.senders[owner].next_lsn <= lsn:

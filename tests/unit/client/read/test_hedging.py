@@ -273,6 +273,26 @@ class TestAnswers:
             at, image = entry(1, 0, 1)
             h._hedge(1, Records, entries=[(at, len(image) + 1)], images=image)
         assert h.metrics.protocol_violations == 1
+        assert h.hedge_stops == [1], "its stream is closed there as well"
+        h.stream.stop()
+        h.turn()
+        assert h.hedge_stops == [1, 2]
+
+    def test_a_shard_whose_copy_is_damaged_closes_its_stream(self) -> None:
+        h = LateShard(released=3)
+        h.advance(T)
+        h.hedge_records(1, (e(1), damaged(entry(1, 0, 1)[1])))
+        assert h.hedge_stops == [1]
+
+    def test_what_follows_used_up_credit_is_asked_for_at_once(self) -> None:
+        h = LateShard(released=64)
+        h.budget.earn(100_000, 1 << 30)
+        h.advance(T)
+        large = [(e(esn), make_image(e(esn), [b"x" * BYTES_PER_HEDGE], copyset=(shard(0), shard(1)))) for esn in (1,)]
+        h.hedge_gap(2, e(64))
+        h.hedge_records(1, *large)
+        assert h.hedge_stops == [1]
+        assert h.hedge_starts[1].first == e(2)
 
 
 class TestNothingIsProven:
