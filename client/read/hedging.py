@@ -491,7 +491,11 @@ class Hedging:
     def let_back(self, now: Micros) -> None:
         """At the end of each turn: shards that were left to the end long enough come back into their places."""
         delays = self._context.delays
-        if not self._left_to_the_end or not self._context.budget.allows_rewinds:
+        if not self._left_to_the_end:
+            return
+        # where everything that is released is delivered, nothing comes again: a reader that reads little would earn a rewind for days
+        is_at_tail = self._lookup.released < self._position.next
+        if not is_at_tail and not self._context.budget.allows_rewinds:
             return
         if any(delays.is_well(shard, now) for shard in self._left_to_the_end):
             hit("read_shard_let_back")

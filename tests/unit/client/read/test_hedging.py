@@ -362,6 +362,23 @@ class TestSlowShards:
         h.advance(1_200_000)
         assert h.order(1) == {}
 
+    @pytest.mark.parametrize("is_at_tail", [True, False])
+    def test_a_shard_comes_back_at_the_tail_though_an_earlier_rewind_is_not_paid_for(self, is_at_tail: bool) -> None:
+        h = LateShard(settings=replace(SETTINGS, hedge_penalty_us=300 * MILLISECOND))
+        h.delays.leave_to_the_end(shard(0), h.now)
+        h.stream._fail_over.want_rewind()
+        h.stream._mark()
+        h.turn()
+        h.advance(200 * MILLISECOND)
+        h.restarted()
+        assert h.order(1) != {}
+        h.budget.spend(0, 16 << 20)
+        if is_at_tail:
+            h.records(0, entry(1, 0, 1))
+            h.take()
+        h.advance(300 * MILLISECOND)
+        assert (h.order(1) == {}) is is_at_tail
+
     times = count(1)
 
     def lose(self, delays: KnownDelays, node: int, times: int) -> None:
