@@ -189,7 +189,8 @@ async def read_records(client: Client, given: Mapping[str, Any]) -> dict[str, An
     log = log_argument(client.config, given)
     limit = _count(given.get("limit"), 50, RECORDS_MAX)
     tail = await client.tail_lsn(log, timeout=SECONDS)
-    start = _start(str(given.get("from") or "tail"), Lsn(tail), limit)
+    start = await _start(client, log, str(given.get("from") or "tail"), Lsn(tail), limit)
+    before = await _lsns_before(client, log, start, limit)
     items: list[dict[str, Any]] = []
     records, sent, note = 0, 0, ""
     following = int(start)
@@ -218,7 +219,7 @@ async def read_records(client: Client, given: Mapping[str, Any]) -> dict[str, An
         "path": client.config.log_name(log),
         "from": format_lsn(start),
         "next": format_lsn(Lsn(following)) if following <= tail else None,
-        "previous": format_lsn(Lsn(max(1, start - limit))) if esn_of(start) > 1 or epoch_of(start) > 1 else None,
+        "previous": None if before is None else format_lsn(before),
         "tail": format_lsn(tail),
         "items": items,
         "note": note,
@@ -233,15 +234,40 @@ def _count(text: Any, default: int, most: int) -> int:
     return int(text)
 
 
-def _start(text: str, tail: Lsn, limit: int) -> Lsn:
+async def _start(client: Client, log: LogId, text: str, tail: Lsn, limit: int) -> Lsn:
     if text == "oldest":
         return Lsn(1)
     if text == "tail":
-        return compose_lsn(epoch_of(tail), max(1, esn_of(tail) - limit + 1)) if tail else Lsn(1)
+        return await _lsns_before(client, log, Lsn(tail + 1), limit) or Lsn(1)
     try:
         return Lsn(max(1, LSN.parse(text)))
     except ValueError as error:
         raise LogDeviceError(Status.INVALID_PARAM, f"from: {error}") from None
+
+
+async def _lsns_before(client: Client, log: LogId, end: Lsn, count: int) -> Lsn | None:
+    """Where to begin so that so many LSNs with entries lie before `end`, as far as there are so many; None: nothing lies before it.
+
+    Most LSNs between two epochs never held anything: of earlier epochs the log has to tell where they ended.
+    """
+    left = count - max(0, esn_of(end) - 1)
+    if left <= 0:
+        return Lsn(end - count)
+    begin = compose_lsn(epoch_of(end), 1) if left < count else None
+    try:
+        segments = await client.segments(log, timeout=SECONDS)
+    except LogDeviceError as error:
+        if error.status not in (Status.PARTIAL, Status.TIMEDOUT):
+            raise
+        return begin  # too few shards tell where earlier epochs ended
+    for segment in reversed(segments):
+        if segment.epoch >= epoch_of(end) or segment.last_lsn is None:
+            continue
+        begin = Lsn(max(segment.first_lsn, segment.trimmed_to + 1, segment.last_lsn - left + 1))
+        left -= segment.last_lsn - begin + 1
+        if left <= 0:
+            break
+    return begin
 
 
 def _shown_item(item: Record | CorruptRecord | Gap) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import aiohttp
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import LSN
 from logdevice_py.runtime.admin_token import node_token
 from server.console.pages import DIRECTORY
 from server.dev.local_cluster import LocalCluster
@@ -157,6 +158,32 @@ async def test_logs_a_log_and_its_records_with_gaps() -> None:
             status, found = await get(session, cluster, f"records?log=1&from={receipts[2].lsn}&limit=1")
             assert [each["lsn"] for each in found["items"]] == [str(receipts[2].lsn)]
             assert found["next"] == str(receipts[3].lsn)
+
+
+async def test_records_before_a_change_of_epoch_are_found_from_the_tail() -> None:
+    async with LocalCluster(nodes=3, replicate="node:2") as cluster, cluster.client() as client:
+        lsns = [str((await client.append(1, b"%d" % number)).lsn) for number in range(5)]
+        status, _, err = await ldctl(cluster, "recovery", "1")
+        assert status == 0, err
+        async with browser_of(cluster) as session:
+
+            async def page(start: str) -> tuple[list[str], str | None]:
+                status, found = await get(session, cluster, f"records?log=1&from={start}&limit=2")
+                assert status == 200, found
+                return [each["lsn"] for each in found["items"] if "lsn" in each], found["previous"]
+
+            assert LSN.parse((await get(session, cluster, "records?log=1"))[1]["tail"]).epoch == 2
+            shown, previous = await page("tail")
+            assert (shown, previous) == (lsns[3:], lsns[1]), "of the new epoch there is nothing yet"
+            lsns.append(str((await client.append(1, b"5")).lsn))
+            shown, previous = await page("tail")
+            assert (shown, previous) == (lsns[4:], lsns[2]), "what is before the change counts as well"
+            shown, previous = await page(lsns[5])
+            assert (shown, previous) == (lsns[5:], lsns[3])
+            assert (await page(lsns[1]))[1] == lsns[0]
+            await client.trim(1, LSN.parse(lsns[1]))
+            assert (await page(lsns[5]))[1] == lsns[3]
+            assert (await page(lsns[0]))[1] is None, "nothing lies before"
 
 
 async def test_wrong_questions_are_answered_with_what_is_wrong() -> None:
