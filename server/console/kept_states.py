@@ -188,11 +188,18 @@ class KeptStates:
             log = self._maintenances
             state = await log.current()
             manager = MaintenanceManager(log, ClusterSurvey(client, asker, SECONDS), ClusterDrains(client), wall_us)
-            reasons = {} if given.get("reasons") == "0" else await manager.reasons()
+            wanted = given.get("reasons") != "0"
+            # at once: each takes as long as a node that hangs is waited for
+            seers = asyncio.create_task(_seers(client, asker))
+            try:
+                reasons = await manager.reasons() if wanted else {}
+                seen_to_by = await seers
+            finally:
+                seers.cancel()
             restart = state.restart
             return {
                 "enabled": True,
-                "seen_to_by": await _seers(client, asker),
+                "seen_to_by": seen_to_by,
                 "live": [_maintenance(each, reasons.get(each.number, [])) for each in state.live.values()],
                 "ended": [_maintenance(each, []) for each in reversed(state.ended)],
                 "restart": None

@@ -122,12 +122,13 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
     answers = await asyncio.gather(*(asker.ask_any(each, answering, of_log, None, SECONDS) for each in tables))
     history, store = (as_dicts(table, rows) for table, (rows, _) in zip(tables, answers, strict=True))
     first, last = looked_at(found["log_storage_state"], everything=False)
-    storing = sorted({node_of(shard) for shard in config.storage_shards()})
+    # who was silent is not waited for again: a node that hangs takes the time that the whole answer has
+    storing = sorted({node_of(shard) for shard in config.storage_shards()} - silent.keys())
     copies = TABLES["copyset_distribution"]
     of_range = Constraints(log_id=log, lsn_min=first, lsn_max=last)
     cells, failures = await asker.ask_each(copies, storing, of_range, None, SECONDS)
     stored = as_dicts(copies, cells)
-    not_told = frozenset(failure.node for failure in failures)
+    not_told = frozenset(failure.node for failure in failures) | silent.keys()
     placed = placement_rows(config, log, stored, history, (first, last), not_told)
     report = PlacementReport(config, placed, not_told)
     summary = next(logs_rows(config, [log], {**found, "epoch_store": store}, silent))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from ldquery.maintenance import manager as manager_module
 from ldquery.namespaces import namespace_upkeep
 from logdevice_py.core.lsn import LSN
-from server.console.kept_states import entries_behind, kept_up
+from server.console import kept_states as module
+from server.console.kept_states import KeptStates, entries_behind, kept_up
 from streams.upkeep.commands import ReleaseUpkeep
 from tests.unit.streams.test_upkeep_state import Upkept
 
@@ -41,3 +47,45 @@ def test_what_is_kept_up_of_a_stream_and_who_does_it() -> None:
     upkept(ReleaseUpkeep(1))
     found = namespace_upkeep("/streams", upkept.state)
     assert (found.janitor, found.unattended) == (None, [name])
+
+
+async def test_maintenances_take_no_longer_than_one_node_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why some wait, and who sees to them, are asked at once."""
+    both = asyncio.Barrier(2)
+
+    async def seers(*_: Any) -> list[str]:
+        await both.wait()
+        return ["N0"]
+
+    class Manager:
+        def __init__(self, *_: Any) -> None: ...
+
+        async def reasons(self) -> dict[int, list[str]]:
+            await both.wait()
+            return {}
+
+    class Log:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def current(self) -> Any:
+            return SimpleNamespace(live={}, ended=[], restart=None)
+
+    async def used(*_: Any) -> bool:
+        return True
+
+    async def opened() -> Any:
+        return SimpleNamespace(config=SimpleNamespace(has_maintenances=True))
+
+    monkeypatch.setattr(module, "_seers", seers)
+    monkeypatch.setattr(manager_module, "MaintenanceManager", Manager)
+    monkeypatch.setattr(manager_module, "MaintenanceLog", Log)
+    monkeypatch.setattr(manager_module, "is_used", used)
+    states = KeptStates(opened)
+    async with asyncio.timeout(20):
+        found = await states.maintenances(cast(Any, None), {})
+    assert found["seen_to_by"] == ["N0"]
+    await states.close()
