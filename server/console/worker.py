@@ -96,6 +96,9 @@ class ConsoleWorker:
                 if task is not None:
                     task.cancel()
                 continue
+            if request["ask"] == "alive":
+                _say(number, None)
+                continue
             self._running[number] = asyncio.create_task(self._answer(number, request))
 
     async def close(self) -> None:
@@ -117,7 +120,11 @@ class ConsoleWorker:
         async with self._client_opens:
             if self._client is None:
                 client = Client(self._path, name="console")
-                await client.start()
+                try:
+                    await client.start()
+                except BaseException:  # whoever asked went away meanwhile
+                    await client.close()
+                    raise
                 self._client = client
             return self._client
 

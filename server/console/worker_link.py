@@ -22,6 +22,10 @@ IDLE_SECONDS: Final = 60.0
 _ANSWER_MAX: Final = 64 << 20
 """Bytes of one answer; the worker keeps its answers far below."""
 _END_SECONDS: Final = 2.0
+_ALIVE_SECONDS: Final = 5.0
+"""A worker that does not even say within so many seconds that it lives hangs."""
+_SILENCE_SECONDS: Final = 60.0
+"""After so many without a word, whoever watches has the worker asked whether it lives."""
 _STDERR_KEPT: Final = 2000
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -48,6 +52,7 @@ class WorkerLink:
         self._idle: asyncio.TimerHandle | None = None
         self._starting = asyncio.Lock()
         self._closed = False
+        self._doubt: asyncio.Task[None] | None = None
         self._stderr = b""
 
     async def ask(self, what: str, given: Mapping[str, Any], *, authorized: bool, seconds: float) -> bytes:
@@ -90,9 +95,12 @@ class WorkerLink:
             self._send(process, {"id": number, "ask": what, "authorized": authorized, "given": dict(given)})
             while True:
                 try:
-                    async with asyncio.timeout(seconds):
+                    async with asyncio.timeout(_SILENCE_SECONDS if seconds is None else seconds):
                         status, body = await queue.get()
                 except TimeoutError:
+                    self._doubt_of(process)
+                    if seconds is None:
+                        continue
                     raise LogDeviceError(Status.TIMEDOUT, f"no answer within {seconds:g} s") from None
                 if status != Status.OK.name:
                     raise LogDeviceError(Status[status], json.loads(body))
@@ -146,6 +154,27 @@ class WorkerLink:
             self._send(process, {"token": self._token})
             return process
 
+    def _doubt_of(self, process: asyncio.subprocess.Process) -> None:
+        """It did not answer in time: it waits for others, or it hangs."""
+        if self._doubt is None or self._doubt.done():
+            self._doubt = asyncio.create_task(self._end_if_it_hangs(process), name="whether the console's worker lives")
+
+    async def _end_if_it_hangs(self, process: asyncio.subprocess.Process) -> None:
+        """The next request starts another one then."""
+        self._last_id += 1
+        number = self._last_id
+        queue = self._answers[number] = asyncio.Queue[tuple[str, bytes]]()
+        self._send(process, {"id": number, "ask": "alive"})
+        try:
+            async with asyncio.timeout(_ALIVE_SECONDS):
+                await queue.get()
+        except TimeoutError:
+            if process.returncode is None:
+                log.error("the console's worker process hangs, and is ended")
+                process.kill()
+        finally:
+            self._answers.pop(number, None)
+
     def _send(self, process: asyncio.subprocess.Process, content: Mapping[str, Any]) -> None:
         assert process.stdin is not None
         if not process.stdin.is_closing():
@@ -176,6 +205,8 @@ class WorkerLink:
         """End the worker; who waits for an answer is told."""
         self._closed = True
         self._stay()
+        if self._doubt is not None:
+            self._doubt.cancel()
         async with self._starting:
             await self._end()
 

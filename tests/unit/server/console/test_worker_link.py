@@ -12,15 +12,20 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError, Status
 from server.console import worker_link as module
 from server.console.worker_link import WorkerLink
 
 WORKER = """
-import json, os, sys
+import json, os, signal, sys
 for line in sys.stdin:
     request = json.loads(line)
     if request.get("ask") == "who":
         print(request["id"], "OK", os.getpid(), flush=True)
+    elif request.get("ask") == "alive":
+        print(request["id"], "OK null", flush=True)
+    elif request.get("ask") == "hang":
+        signal.pause()
 open(sys.argv[1]).read()
 """
 """Tells who it is; when its input ends, it ends as soon as somebody lets it."""
@@ -88,3 +93,28 @@ async def test_a_worker_is_idle_only_when_nobody_waits_for_its_start(workers: Wo
     assert workers.link._idle is None
     assert await asyncio.gather(*both) == [first, first]
     assert workers.link._idle is not None
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_worker_that_hangs_is_followed_by_another(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    first = await workers.who()
+    monkeypatch.setattr(module, "_ALIVE_SECONDS", 0.2 if hangs else 30.0)
+    with pytest.raises(LogDeviceError) as refused:
+        await workers.link.ask("hang" if hangs else "something slow", {}, authorized=False, seconds=0.1)
+    assert refused.value.status is Status.TIMEDOUT
+    doubt = workers.link._doubt
+    assert doubt is not None
+    await doubt
+    assert (await workers.who() == first) is not hangs
+
+
+async def test_who_watches_a_worker_that_hangs_is_told(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    await workers.who()
+    for name in ("_SILENCE_SECONDS", "_ALIVE_SECONDS"):
+        monkeypatch.setattr(module, name, 0.2)
+    async with asyncio.timeout(30):
+        with pytest.raises(LogDeviceError) as told:
+            await anext(workers.link.watch("hang", {}, authorized=False))
+    assert told.value.status is Status.FAILED
