@@ -24,6 +24,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration
+from server.console.log_names import log_name
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -137,8 +138,8 @@ async def describe_log(config: ClusterConfig, asker: NodeAsker, given: Mapping[s
     for row in stored:
         counts[row["copyset"]] = max(counts.get(row["copyset"], 0), row["entries"])
     return {
-        "log": int(log),
-        "path": config.log_name(log),
+        "log": str(log),  # JavaScript knows no integers as large as ids of internal logs
+        "path": log_name(config, log),
         "summary": shown_rows(TABLES["logs"], [asdict(summary)])[0],
         "attributes": {} if group is None else _attributes(group.attributes),
         "sequencers": shown_rows(TABLES["sequencers"], found["sequencers"]),
@@ -216,8 +217,8 @@ async def read_records(client: Client, given: Mapping[str, Any]) -> dict[str, An
                     raise
                 note = error.detail
     return {
-        "log": int(log),
-        "path": client.config.log_name(log),
+        "log": str(log),
+        "path": log_name(client.config, log),
         "from": format_lsn(start),
         "next": format_lsn(Lsn(following)) if following <= tail else None,
         "previous": None if before is None else format_lsn(before),

@@ -12,6 +12,7 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import NodeId, data_log_of
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.tables.waits import WaitCause
+from server.console.log_names import log_name
 from server.console.problems import is_quiet, problems_of
 
 ASKED: Final = (
@@ -51,7 +52,7 @@ def cluster_state(
         for row in rows
         if row["version"] == newest
     }
-    busiest = sorted(rates, key=lambda row: (-row["bytes_1min"], row["log_id"]))
+    busiest = sorted((row for row in rates if _is_written(row)), key=lambda row: (-row["bytes_1min"], row["log_id"]))
     return {
         "cluster": config.name,
         "node": int(node),
@@ -127,11 +128,16 @@ def _shard(row: Row) -> dict[str, Any]:
     return {**{name: row[name] for name in _OF_SHARD}, "stored_bytes": row["stored_bytes"] // 100_000 * 100_000}
 
 
+def _is_written(row: Row) -> bool:
+    """As it is shown: a rate of nothing is none."""
+    return round(row["entries_1min"], 1) > 0 or round(row["bytes_1min"]) > 0
+
+
 def _rate(config: ClusterConfig, row: Row) -> dict[str, Any]:
     log = row["log_id"]
     return {
-        "log": log,
-        "path": config.log_name(log),
+        "log": str(log),  # JavaScript knows no integers as large as ids of internal logs
+        "path": log_name(config, log),
         "node": row["node_id"],
         "entries": round(row["entries_1min"], 1),
         "bytes": round(row["bytes_1min"]),
@@ -147,7 +153,7 @@ def _wait(config: ClusterConfig, row: Row) -> dict[str, Any]:
         "shard": row["shard"],
         "kind": row["kind"],
         "log": str(data_log_of(log)),
-        "path": config.log_name(log) if data_log_of(log) == log else f"metadata log of {data_log_of(log)}",
+        "path": log_name(config, log) if data_log_of(log) == log else f"metadata log of {data_log_of(log)}",
         "cause": row["cause"],
         "means": "" if cause is None else cause.value,
         "shards": row["shards"],

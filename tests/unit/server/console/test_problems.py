@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ldquery.ctl import health
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, NodeId
 from logdevice_py.tables.waits import WaitCause
 from server.console.problems import QUIET, REMEDIES, Problem, problems_of
 from server.console.state import cluster_state
@@ -112,6 +112,7 @@ def test_a_state_is_the_same_until_something_changes() -> None:
         names = ("previous_stop", "logs", "read_streams", "partitions", "dirty_logs", "scrubbing_log", "verified_since")
         cluster.set("shards", node, **dict.fromkeys(names, 0))
     rates = [{"node_id": 1, "log_id": 7, "entries_1min": 2.5, "bytes_1min": 100.0}]
+    rates.append({"node_id": 1, "log_id": 9, "entries_1min": 0.04, "bytes_1min": 0.4})  # shown as nothing
 
     def state() -> dict[str, object]:
         return cluster_state(CONFIG, NodeId(0), cluster.found, cluster.silent, rates)
@@ -122,6 +123,17 @@ def test_a_state_is_the_same_until_something_changes() -> None:
     assert state() == before
     cluster.set("shards", 1, stored_bytes=5_000_000)
     assert state() != before
-    assert before["busiest"] == [{"log": 7, "path": "/from1/7", "node": 1, "entries": 2.5, "bytes": 100}]
+    assert before["busiest"] == [{"log": "7", "path": "/from1/7", "node": 1, "entries": 2.5, "bytes": 100}]
     wait(cluster, WaitCause.TAIL, 500.0, kind="READ")
     assert state()["waits"] == [], "a reader at the tail waits for ever"
+
+
+def test_an_internal_log_has_a_name_and_an_id_that_a_browser_can_hold() -> None:
+    rates = [{"node_id": 1, "log_id": EVENT_LOG_DELTAS, "entries_1min": 2.5, "bytes_1min": 100.0}]
+    cluster = Cluster()
+    for node in range(3):
+        cluster.set("info", node, start_time=5, version="1", python="3", pid=7)
+        names = ("previous_stop", "logs", "read_streams", "partitions", "dirty_logs", "scrubbing_log", "verified_since")
+        cluster.set("shards", node, **dict.fromkeys(names, 0))
+    (shown,) = cluster_state(CONFIG, NodeId(0), cluster.found, cluster.silent, rates)["busiest"]
+    assert (shown["log"], shown["path"]) == (str(EVENT_LOG_DELTAS), "event log")
