@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,12 +120,7 @@ class KeptStates:
         subscriptions = await self._of_namespaces("subscriptions", [place], None)
         subscriptions = [each for each in subscriptions if each["stream"] == name]
         tail = None if log is None else str(await client.tail_lsn(log, timeout=SECONDS))
-        for each in subscriptions[:LAGS_MAX]:
-            each["tail"] = tail
-            each["behind"] = entries_behind(each["position"], tail)
-            each["waiting_since"] = (
-                None if log is None or tail is None else await _waiting_since(client, log, each["position"], tail)
-            )
+        await note_lags(client, log, subscriptions, tail)
         upkeep = self._upkeep(place)
         return {
             "stream": row,
@@ -325,6 +320,30 @@ def entries_behind(position: str | None, tail: str | None) -> int | None:
     if last <= handled:
         return 0
     return last - handled if handled.epoch == last.epoch else None
+
+
+async def note_lags(client: Client, log: int | None, subscriptions: Sequence[dict[str, Any]], tail: str | None) -> None:
+    """Into rows of subscriptions, how far each is behind, and of some since when a record waits for it.
+
+    Args:
+        log: None: the stream has none yet.
+    """
+    for each in subscriptions:
+        each["tail"] = tail
+        each["behind"] = entries_behind(each["position"], tail)
+        each["waiting_since"] = None
+    if log is None or tail is None:
+        return
+
+    async def note(each: dict[str, Any]) -> None:
+        try:
+            each["waiting_since"] = await _waiting_since(client, log, each["position"], tail)
+        except LogDeviceError as error:
+            if error.status is not Status.TIMEDOUT:  # else the others are known
+                raise
+
+    # at once: a shard that hangs holds up each of them
+    await asyncio.gather(*map(note, subscriptions[:LAGS_MAX]))
 
 
 async def _waiting_since(client: Client, log: int, position: str | None, tail: str) -> int | None:

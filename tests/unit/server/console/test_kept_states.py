@@ -11,8 +11,9 @@ import pytest
 from ldquery.maintenance import manager as manager_module
 from ldquery.namespaces import namespace_upkeep
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
 from server.console import kept_states as module
-from server.console.kept_states import KeptStates, entries_behind, kept_up
+from server.console.kept_states import KeptStates, entries_behind, kept_up, note_lags
 from streams.upkeep.commands import ReleaseUpkeep
 from tests.unit.streams.test_upkeep_state import Upkept
 
@@ -89,3 +90,30 @@ async def test_maintenances_take_no_longer_than_one_node_that_hangs(monkeypatch:
         found = await states.maintenances(cast(Any, None), {})
     assert found["seen_to_by"] == ["N0"]
     await states.close()
+
+
+async def test_subscriptions_of_a_stream_are_looked_at_at_once_and_one_that_cannot_be_read_leaves_the_others() -> None:
+    all_of_them = asyncio.Barrier(module.LAGS_MAX)
+
+    class Reader:
+        def __init__(self, start: int) -> None:
+            self.start = start
+
+        async def __aenter__(self) -> Reader:
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def read(self, *_: Any, **__: Any) -> list[Any]:
+            await all_of_them.wait()
+            if self.start == LSN.parse("e1n2"):
+                raise LogDeviceError(Status.TIMEDOUT)
+            return []
+
+    fake = SimpleNamespace(reader=lambda log, start, last: Reader(start))
+    rows: list[dict[str, Any]] = [{"position": f"e1n{esn}+0"} for esn in range(1, module.LAGS_MAX + 3)]
+    async with asyncio.timeout(20):
+        await note_lags(cast(Any, fake), 1, rows, "e1n90")
+    assert [row["behind"] for row in rows] == [90 - esn for esn in range(1, module.LAGS_MAX + 3)], "of all of them"
+    await note_lags(cast(Any, fake), None, rows, None)
+    assert {(row["tail"], row["behind"]) for row in rows} == {(None, None)}
