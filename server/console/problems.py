@@ -108,7 +108,7 @@ def _silent(config: ClusterConfig, found: Mapping[str, Found], node: NodeId, why
     if seen == {"ALIVE"}:
         do = "The other nodes see it alive, so only its admin port cannot be reached from here: look at admin_port, expose and the token."
     else:
-        do = f"Start it again (systemctl start logdeviced, or ld-dev-cluster start {node}). If it does not start, its log says why; while it is away its copies count as missing."
+        do = f"Start it again (systemctl start logdeviced, or ld-dev-cluster start {node}), or restart it if its process is there and hangs. If it does not start, its log says why; while it is away its copies count as missing."
     return Problem("bad", f"N{node}", f"does not answer: {why}", do, "cluster")
 
 

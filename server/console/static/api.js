@@ -25,29 +25,42 @@ export async function post(path, content, signal) {
 }
 
 // Server-sent events by fetch: EventSource cannot carry a token. While the page is hidden nothing is asked for.
+// The node says something every 15 s, changed or not, or when it has looked again if that takes longer. A connection that is silent for longer than that is
+// lost though nobody has closed it: the node hangs, or what lies between has forgotten the connection.
+const SILENCE = 40000;
 export class Live {
   constructor(onState, onConnection) {
     this.onState = onState;
     this.onConnection = onConnection;
     this.wait = 500;
+    this.interval = 0;
     document.addEventListener("visibilitychange", () => document.hidden ? this.stop("paused") : this.start());
   }
   start() {
     if (this.abort || document.hidden) return;
     clearTimeout(this.timer);
     this.abort = new AbortController();
+    this.expect();
     this.read(this.abort).catch(error => {
       if (error.name !== "AbortError") this.retry(error);
     });
   }
-  stop(why) {
+  expect() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => this.retry(new Error("the node says nothing any more")), SILENCE + 2000 * this.interval);
+  }
+  end() {
     clearTimeout(this.timer);
+    clearTimeout(this.silence);
     this.abort?.abort();
     this.abort = null;
+  }
+  stop(why) {
+    this.end();
     this.onConnection(why, "");
   }
   retry(error) {
-    this.abort = null;
+    this.end();
     this.onConnection("lost", error.message);
     if (error.code === 401) return;
     this.timer = setTimeout(() => this.start(), this.wait);
@@ -60,12 +73,14 @@ export class Live {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) throw new Error("the node ended the connection");
+      if (abort.signal.aborted) return;
       text += value;
       let end;
       while ((end = text.indexOf("\n\n")) >= 0) {
         this.take(text.slice(0, end));
         text = text.slice(end + 2);
       }
+      this.expect();
     }
   }
   take(block) {
@@ -74,6 +89,9 @@ export class Live {
     if (event === "failed") throw new Error(JSON.parse(data).detail);
     this.wait = 500;
     this.onConnection("on", "");
-    if (event === "state") this.onState(JSON.parse(data));
+    if (event !== "state") return;
+    const state = JSON.parse(data);
+    this.interval = state.interval || 0;
+    this.onState(state);
   }
 }

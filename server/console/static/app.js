@@ -3,6 +3,7 @@ import { access } from "./access.js";
 import { Live, hasToken, setToken } from "./api.js";
 import { cluster, node, shards } from "./cluster.js";
 import { h } from "./dom.js";
+import { clock } from "./format.js";
 import { index, indexlogs } from "./indexlogs.js";
 import { log, logs } from "./logs.js";
 import { maintenances } from "./maintenances.js";
@@ -61,7 +62,7 @@ const live = new Live(next => {
   at("live").title = why;
   const stale = connection === "lost" && state !== null;
   at("stale").classList.toggle("hidden", !stale);
-  if (stale && !at("stale").textContent) at("stale").textContent = `The connection to this node is lost. What is shown was true at ${new Date(heard).toISOString().slice(11, 19)} UTC. Other nodes serve this page as well.`;
+  if (stale && !at("stale").textContent) at("stale").textContent = `The connection to this node is lost. What is shown was true at ${clock(heard)} UTC. Other nodes serve this page as well.`;
   if (connection === "on") {
     heard = Date.now();
     at("stale").textContent = "";
@@ -82,7 +83,7 @@ addEventListener("keydown", event => {
   else if (event.key === "?") at("keys").showModal();
   else if (event.key === "t") turn();
   else if (event.key === "a") askToken("");
-  else if (["j", "ArrowDown"].includes(event.key) && view.table && event.target === document.body) view.table.go(0);
+  else if (["j", "ArrowDown"].includes(event.key) && view.table && [document.body, at("main")].includes(event.target)) view.table.go(0);
   else { going = event.key === "g" ? Date.now() : 0; return; }
   going = 0;
   event.preventDefault();

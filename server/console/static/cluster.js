@@ -9,6 +9,11 @@ export const health = (node, problems) => {
 };
 const word = { ok: "healthy", warn: "look", bad: "trouble" };
 const stored = node => node.shards.reduce((sum, each) => sum + each.stored_bytes, 0);
+// Nobody knows what lies at nodes that do not answer
+function storedOf(nodes) {
+  const known = nodes.filter(each => each.answers), sum = bytes(known.reduce((all, each) => all + stored(each), 0));
+  return known.length === nodes.length ? sum : known.length ? `at least ${sum}` : "–";
+}
 
 export function problemList(problems) {
   return h("ul", { class: "problems" }, problems.map(each => h("li", {},
@@ -43,7 +48,7 @@ function map(state) {
     return h("section", { class: "region", "aria-label": title || "all nodes" },
       h("h2", {}, title || (regions.size > 1 ? "no region" : "Nodes"), h("small", {}, `${one(racks.size, "rack")}, ${one(nodes.length, "node")}${bad ? `, ${bad} silent` : ""}`)),
       h("div", { class: "racks" }, [...racks].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })).map(([rack, inside]) => h("section", { class: "rack" },
-        h("h3", {}, h("span", {}, rack || "no rack"), h("span", {}, bytes(inside.reduce((sum, each) => sum + stored(each), 0)))),
+        h("h3", {}, h("span", {}, rack || "no rack"), h("span", {}, storedOf(inside))),
         h("ul", {}, inside.map(each => card(each, state.problems, most)))))));
   });
 }
@@ -77,7 +82,7 @@ export function cluster() {
       const sum = name => state.nodes.reduce((all, each) => all + each[name], 0);
       redraw(tiles, [state.nodes.map(each => [each.answers, stored(each), each.entries, each.bytes]), state.logs], () => [
         tile("Nodes", `${state.nodes.filter(each => each.answers).length} / ${state.nodes.length}`, "answer"), tile("Entries appended", rate(sum("entries")), "over a minute"),
-        tile("Payload", `${bytes(sum("bytes"))}/s`), tile("Logs", count(state.logs)), tile("Stored, all copies", bytes(state.nodes.reduce((all, each) => all + stored(each), 0)))]);
+        tile("Payload", `${bytes(sum("bytes"))}/s`), tile("Logs", count(state.logs)), tile("Stored, all copies", storedOf(state.nodes))]);
       redraw(places, [state.nodes, state.problems], () => map(state));
       redraw(rates, state.busiest, shown => shown.length ? panel(["Busiest logs", h("small", {}, "over the last minute")], busiest(shown)) : null);
     },
@@ -101,7 +106,7 @@ export function node(number) {
             panel("Process", facts([["address", found.address], ["admin port", String(found.admin_port ?? "none")], ["roles", found.roles.join(", ")], ["readiness", orNone(found.readiness)],
               ["seen by others as", found.seen_as.map(([name, times]) => `${name} by ${times}`).join(", ") || "–"], ["serves since", found.start_time ? `${time(found.start_time)} UTC (${since(found.start_time)})` : "–"],
               ["version", found.version === null ? "–" : `${orNone(found.version)} on Python ${orNone(found.python)}`], ["process", orNone(found.pid)]])),
-            panel("Load", facts([["entries appended", `${rate(found.entries)} over a minute`], ["payload", `${bytes(found.bytes)}/s`], ["logs with appends", count(found.busy_logs)], ["stored", bytes(stored(found))], ["storage state", found.storage_state]])),
+            panel("Load", facts([...found.answers ? [["entries appended", `${rate(found.entries)} over a minute`], ["payload", `${bytes(found.bytes)}/s`], ["logs with appends", count(found.busy_logs)]] : [["appends", "not known: it does not answer"]], ["stored", storedOf([found])], ["storage state", found.storage_state]])),
             panel("Commands", h("pre", {}, [[`ldctl check-impact N${number}`, "what would be lost without it"], ["ldctl status", "all nodes"], ...found.shards.map(each => [`ldctl drain N${number}:S${each.shard} --wait`, "empty it before it leaves"])].map(([command, what]) => `# ${what}\n${command}`).join("\n")))),
           found.shards.length ? panel("Shards", shardTable(found.shards.map(each => ({ ...each, node: found.node })), false).element) : null];
       });
@@ -127,12 +132,15 @@ function shardTable(rows, tall) {
 }
 
 export function shards() {
-  const place = h("div", { class: "stack" }), rebuilding = h("div", { class: "stack" });
+  const place = h("div", { class: "stack" }), rebuilding = h("div", { class: "stack" }), missing = h("p", { class: "note", role: "status" });
   const table = shardTable([], true);
-  const element = h("div", { class: "stack" }, head("Shards", "What each disk holds, and which are lost, drained or being rebuilt."), place, rebuilding, panel("Shards", table.element));
+  const element = h("div", { class: "stack" }, head("Shards", "What each disk holds, and which are lost, drained or being rebuilt."), place, rebuilding, panel("Shards", missing, table.element));
   return {
     element, title: "Shards", table,
     update(state) {
+      const silent = state.nodes.filter(each => !each.answers && each.roles.includes("storage")).map(each => `N${each.node}`);
+      const text = silent.length ? `${silent.join(", ")} did not answer: what is known there is missing.` : "";
+      if (missing.textContent !== text) missing.textContent = text;
       const problems = state.problems.filter(each => each.page === "shards");
       redraw(place, problems, () => problems.length ? panel("What to do", problemList(problems)) : null);
       redraw(rebuilding, state.rebuildings, shown => panel("Rebuildings and drains", shown.length ? rebuildingTable(shown).element : h("p", { class: "empty" }, "No shard is lost or drained.")));

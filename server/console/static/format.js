@@ -17,6 +17,7 @@ export const duration = seconds => {
   const all = Math.max(0, Math.round(seconds)), days = Math.floor(all / 86400), hours = Math.floor(all / 3600) % 24, minutes = Math.floor(all / 60) % 60;
   return days ? `${days} d ${hours} h` : hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${all % 60} s` : `${all} s`;
 };
+export const clock = millis => new Date(millis).toISOString().slice(11, 19);
 export const since = micros => micros ? duration(Date.now() / 1000 - micros / 1e6) : "–";
 export const one = (number, word, words = `${word}s`) => `${count(number)} ${number === 1 ? word : words}`;
 export const orNone = value => value === null || value === undefined || value === "" ? "–" : String(value);

@@ -1,7 +1,7 @@
 // All logs, and one log.
 import { get } from "./api.js";
 import { chip, facts, h, head, panel, redraw, tile } from "./dom.js";
-import { bytes, count, duration, one, orNone, rate, time } from "./format.js";
+import { bytes, clock, count, duration, one, orNone, rate, time } from "./format.js";
 import { Table, filterField } from "./table.js";
 
 const COPIES = { OK: "ok", SHORT: "warn", GONE: "bad", UNKNOWN: "" };
@@ -9,15 +9,19 @@ const WORD = { OK: "all copies", SHORT: "short of copies", GONE: "records may be
 
 // Asks again and again, but so seldom that it costs half a percent of a processor; never while the page is hidden.
 export function repeat(ask, shortest, onError) {
-  let timer = null, closed = false;
+  let timer = null, closed = false, answered = null;
   const abort = new AbortController();
   async function run() {
     let wait = shortest;
     if (!document.hidden) {
       const began = performance.now();
-      try { wait = Math.max(wait, (await ask(abort.signal) || 0) / 1000 * 200); } catch (error) {
+      try {
+        wait = Math.max(wait, (await ask(abort.signal) || 0) / 1000 * 200);
+        answered = Date.now();
+      } catch (error) {
         if (error.name === "AbortError") return;
-        onError(error);
+        onError(answered ? new Error(`${error.message}. What is shown was true at ${clock(answered)} UTC.`) : error);
+        if (error.code === 401) return; // the dialog asks for a token once; a token opens the page anew
         wait = Math.max(wait, Math.min(15000, 5 * (performance.now() - began)));
       }
     }
@@ -82,12 +86,12 @@ function shown(found) {
 }
 
 export function log(name) {
-  const place = h("div", { class: "stack" }, h("p", { class: "note" }, "asking all nodes")), said = h("p", { class: "note", role: "status" });
+  const place = h("div", { class: "stack" }), said = h("p", { class: "note", role: "status" }, "asking all nodes");
   const stop = repeat(async signal => {
     const found = await get("log", { log: name }, signal);
     said.textContent = "";
     redraw(place, found, shown);
     return 15000;
-  }, 5000, error => { said.textContent = error.message; place.querySelector(".note")?.remove(); });
+  }, 5000, error => { said.textContent = error.message; });
   return { element: h("div", { class: "stack" }, said, place), title: `Log ${name}`, close: stop };
 }

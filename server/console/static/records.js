@@ -29,7 +29,7 @@ function record(item) {
   } }, h("summary", {}, h("span", { class: "mono" }, position), h("small", {}, time(item.time)), h("small", {}, bytes(item.size)), h("span", { class: "mono" }, item.key === null ? null : [chip(visible(asText(unhex(item.key)) ?? `0x${item.key}`).slice(0, 40), "accent"), " "], shown)), body));
 }
 
-const gap = item => h("li", { class: `gap ${item.gap}` }, h("span", { class: "mono" }, item.lo === item.hi ? item.lo : item.lo), h("span", {}, h("b", {}, item.gap), item.lo === item.hi ? "" : ` to ${item.hi}`, `: ${MEANS[item.gap] || "no records"}${item.loss ? ` (${item.loss})` : ""}`));
+const gap = item => h("li", { class: `gap ${item.gap}` }, h("span", { class: "mono" }, item.lo), h("span", {}, h("b", {}, item.gap), item.lo === item.hi ? "" : ` to ${item.hi}`, `: ${MEANS[item.gap] || "no records"}${item.loss ? ` (${item.loss})` : ""}`));
 
 export function records(name, given) {
   const list = h("ul", { class: "records", "aria-label": "Records" }), said = h("p", { class: "note", role: "status" }), title = h("div");

@@ -1,6 +1,7 @@
 // What would be lost if nodes went away: asked before anybody takes them away.
 import { get } from "./api.js";
 import { chip, h, head, panel, redraw } from "./dom.js";
+import { clock } from "./format.js";
 import { whoOf } from "./maintenances.js";
 import { Table } from "./table.js";
 
@@ -39,14 +40,14 @@ export function safety(given) {
     try {
       const found = await get("check", { who, one_by_one: mode.value }, abort.signal);
       if (mine !== number) return;
-      said.textContent = "";
+      said.textContent = `True at ${clock(Date.now())} UTC. It is looked at again when a node or a shard changes.`;
       place.replaceChildren(...result(found, [...chosen]).filter(Boolean));
     } catch (error) {
       if (error.name === "AbortError" || mine !== number) return;
       said.textContent = error.message;
       place.replaceChildren();
       // the node has too much to do: asked again while nothing else is chosen
-      if ([429, 504].includes(error.code)) setTimeout(() => { if (mine === number && !abort.signal.aborted) check(); }, 5000);
+      if ([429, 503, 504].includes(error.code)) setTimeout(() => { if (mine === number && !abort.signal.aborted) check(); }, 5000);
     }
   }
   mode.addEventListener("change", check);
@@ -64,7 +65,7 @@ export function safety(given) {
   const element = h("div", { class: "stack" }, head("Safety check", "Which logs lose records, reads, appends, recovery or rebuilding while nodes are away. It changes nothing; ldctl check-impact says the same.", h("label", {}, "They go", mode)), others, picks, said, place);
   const pick = (name, ...about) => h("label", { class: "check pick" },
     h("input", { type: "checkbox", "data-key": name, checked: chosen.has(name), onchange: event => { event.target.checked ? chosen.add(name) : chosen.delete(name); check(); } }), h("span", {}, h("b", {}, name), " ", h("small", {}, ...about)));
-  let nodes = [];
+  let nodes = [], known = null;
   function draw() {
     const shards = [...chosen].filter(each => each.includes(":"));
     redraw(picks, [nodes, shards, [...chosen]], () => [h("legend", {}, "Nodes that go"), nodes.map(([node, answers, where]) => pick(`N${node}`, where.filter(Boolean).at(-1) || "", answers ? "" : " · silent")), shards.map(each => pick(each))]);
@@ -74,6 +75,10 @@ export function safety(given) {
     update(state) {
       nodes = state.nodes.map(each => [each.node, each.answers, each.place]);
       draw();
+      // a verdict holds for who was away and what was lost when it was given
+      const before = known;
+      known = JSON.stringify([state.version, state.nodes.map(each => [each.node, each.answers, each.storage_state, each.shards.map(shard => [shard.shard, shard.status, shard.generation, shard.accepting_writes])]), state.rebuildings.map(each => [each.rebuilding_shard, each.status])]);
+      if (before !== null && before !== known && chosen.size) check();
     },
     close: () => abort.abort(),
   };

@@ -41,7 +41,7 @@ export function streams(given) {
     table.update(found.streams);
     readers.update(found.subscriptions);
     janitors.update(found.janitors || []);
-    said.textContent = [found.namespaces.length ? one(found.namespaces.length, "namespace") : "There is no namespace; it takes a log tree.", silent.length ? `${silent.join(", ")} did not answer: what is known there is missing.` : "", found.left_out ? `${count(found.left_out)} more rows are not shown; SQL finds them.` : ""].filter(Boolean).join(" ");
+    said.textContent = [found.namespaces.length ? `${one(found.namespaces.length, "namespace")}.` : "There is no namespace; it takes a log tree.", silent.length ? `${silent.join(", ")} did not answer: what is known there is missing.` : "", found.left_out ? `${count(found.left_out)} more rows are not shown; SQL finds them.` : ""].filter(Boolean).join(" ");
     return found.took_us;
   }, 5000, error => { said.textContent = error.message; });
   const element = h("div", { class: "stack" }, head("Streams", "Logs with names, who owns them, and how far readers have come. What is behind is counted in entries.", h("label", {}, "Filter", search)), said, panel("Streams", table.element, seen), panel("Subscriptions", readers.element), panel("Janitors", h("p", { class: "note" }, "A janitor trims what is older than ttl, copies to cold stores, and deletes old copies: ldstream janitor NAMESPACE."), janitors.element));

@@ -17,6 +17,7 @@ export function waits() {
       { name: "that is", value: row => row.detail || row.means }],
   });
   function show() {
+    if (!state) return;
     table.set(state.waits.filter(each => all.checked || !each.quiet));
     left.textContent = state.waits_left_out ? `${one(state.waits_left_out, "more row")} are not shown: ask the SQL page for table waits.` : "";
   }
