@@ -124,8 +124,13 @@ _OF_SHARD: Final = (
 
 
 def _shard(row: Row) -> dict[str, Any]:
-    # in steps: a state is sent again when it differs
-    return {**{name: row[name] for name in _OF_SHARD}, "stored_bytes": row["stored_bytes"] // 100_000 * 100_000}
+    return {**{name: row[name] for name in _OF_SHARD}, "stored_bytes": in_steps(row["stored_bytes"])}
+
+
+def in_steps(size: int) -> int:
+    """A number of bytes to three digits, and to a kilobyte: a state is sent again when it differs."""
+    step = 10 ** max(3, len(str(size)) - 3)
+    return round(size / step) * step
 
 
 def _is_written(row: Row) -> bool:

@@ -10,7 +10,7 @@ from ldquery.ctl import health
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, NodeId
 from logdevice_py.tables.waits import WaitCause
 from server.console.problems import QUIET, REMEDIES, Problem, problems_of
-from server.console.state import cluster_state
+from server.console.state import cluster_state, in_steps
 from tests.unit.ldquery.ctl.test_health import CONFIG, Cluster
 
 
@@ -126,6 +126,14 @@ def test_a_state_is_the_same_until_something_changes() -> None:
     assert before["busiest"] == [{"log": "7", "path": "/from1/7", "node": 1, "entries": 2.5, "bytes": 100}]
     wait(cluster, WaitCause.TAIL, 500.0, kind="READ")
     assert state()["waits"] == [], "a reader at the tail waits for ever"
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, 0), (499, 0), (1_499, 1_000), (48_600, 49_000), (1_234_567, 1_230_000), (98_765_432_109, 98_800_000_000)],
+)
+def test_what_is_stored_is_shown_to_three_digits(size: int, shown: int) -> None:
+    assert in_steps(size) == shown
 
 
 def test_an_internal_log_has_a_name_and_an_id_that_a_browser_can_hold() -> None:
