@@ -404,8 +404,7 @@ def report(
     advice = []
     if without_sequencer:
         advice.append("no node with the role sequencer would be left: nothing is appended then")
-    if found.silent:
-        away = ", ".join(f"N{node}" for node in found.silent)
+    if away := ", ".join(name for node in found.silent if (name := f"N{node}") not in names):
         advice.append(f"{away}: does not answer and counts as away: bring it back first, then check again")
     if losses and not one_by_one and len(going) > 1 and not any(alone.values()):
         advice.append(

@@ -176,6 +176,7 @@ def test_the_report_names_logs_reasons_and_what_would_be_safe() -> None:
 def test_what_nobody_tells_is_not_safe() -> None:
     assert not told("N1", unknown=["/c"])["safe"]
     assert "bring it back first" in told("N1", silent={NodeId(3): "CONNFAILED"})["advice"][0]
+    assert not told("N3", silent={NodeId(3): "CONNFAILED"})["advice"], "it goes, and need not come back for that"
     everybody = told("N0", "N1", "N2", "N3")
     assert everybody["advice"][0] == "no node with the role sequencer would be left: nothing is appended then"
 
