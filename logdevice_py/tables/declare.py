@@ -87,6 +87,11 @@ class TableDeclaration:
         """Whether `node_id` is the first column and tells which node answered."""
         return self.source in OWN
 
+    @property
+    def has_payloads(self) -> bool:
+        """Whether it shows what applications wrote, unless it is asked without."""
+        return self.column("payload") is not None
+
     def column(self, name: str) -> ColumnDeclaration | None:
         """The column of that name."""
         return next((column for column in self.columns if column.name == name), None)

@@ -215,12 +215,21 @@ class AdminListener:
         missing = sorted(set(table.required) - constraints.constrained)
         if missing:
             raise LogDeviceError(Status.INVALID_PARAM, f"table {name} is read by {' and '.join(table.required)} only")
+        if table.has_payloads and not constraints.bare and not self._may_see_payloads(request):
+            raise LogDeviceError(
+                Status.ACCESS,
+                f"table {name} shows payloads to administrators only: ask with bare=1, which leaves them out",
+            )
         rows = iter(()) if constraints.nothing else self._tables.rows(name, constraints)
         config = self._host.config
         sending = TableAnswer(
             table, config.name, self._host.node_id, self.metrics, limit, config_version=config.version
         )
         return await sending.send(request, rows)
+
+    def _may_see_payloads(self, request: web.BaseRequest) -> bool:
+        """Who may read tables may not therefore read all logs, where permissions say who may."""
+        return not self._http.security.permissions or self._http.caller(request).is_administrator
 
     async def _description(self, request: web.BaseRequest) -> web.StreamResponse:
         tables = (TABLES[name] for name in self._tables.names())

@@ -114,15 +114,14 @@ def _table(table: TableDeclaration) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "query", "description": doc, "required": False, "schema": {"type": kind}}
         for name, kind, doc in _QUERY
-        if name == "limit" or name in names or (name.startswith("lsn") and "lsn" in names) or _is_bare(name, names)
+        if name == "limit"
+        or name in names
+        or (name.startswith("lsn") and "lsn" in names)
+        or (name == "bare" and table.has_payloads)
     ]
     for parameter in parameters:
         parameter["required"] = parameter["name"] in table.required and parameter["name"] != "lsn"
     return get(f"get_table_{table.name}", "tables", table.doc, schema, parameters=parameters)
-
-
-def _is_bare(name: str, columns: set[str]) -> bool:
-    return name == "bare" and "payload" in columns
 
 
 def _action(action: AdminAction) -> dict[str, Any]:

@@ -77,7 +77,9 @@ class NodeConsole:
             check_method(request, "POST")
             return partial(self._run_sql, authorized)
         if name == _RECORDS and self._for_administrators and not authorized:
-            raise LogDeviceError(Status.ACCESS, "the console shows records to administrators only: key a asks for the token")
+            raise LogDeviceError(
+                Status.ACCESS, "the console shows records to administrators only: key a asks for the token"
+            )
         if name in ASKED:
             check_method(request, "GET")
             return partial(self._ask, name, authorized)

@@ -164,6 +164,15 @@ async def test_readers_read_and_do_nothing_else(tmp_path: Path) -> None:
         assert (status, "logdevice_admin_tls_failed_total" in text) == (200, True)
         assert (await ask(where, context(tmp_path), "/metrics"))[0] == 401
         assert (await ask(where, reader, "/v1/tables/info"))[0] == 200
+        async with cluster.client() as client:
+            await client.append(1, b"secret")
+        record = f"/v1/tables/record?log_id=1&lsn={(1 << 32) + 1}"
+        status, said = await ask(where, reader, record)
+        assert (status, "payloads to administrators only" in said) == (403, True), said
+        status, said = await ask(where, reader, f"{record}&bare=1")
+        assert (status, '"OK"' in said, "secret" in said) == (200, True, False)
+        status, said = await ask(where, context(tmp_path), record, bearer="a token, so that reads are not open")
+        assert (status, "secret" in said) == (200, True)
         assert (await ask(where, reader, "/v1/console/logs"))[0] == 403
         assert (await ask(where, reader, "/v1/actions/stop", body=b"{}"))[0] == 403
         _, said = await outsider(where, "-tls1_2", "-connect")
