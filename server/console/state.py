@@ -129,13 +129,13 @@ def _shard(row: Row) -> dict[str, Any]:
 
 def in_steps(size: int) -> int:
     """A number of bytes to three digits, and to a kilobyte: a state is sent again when it differs."""
-    step = 10 ** max(3, len(str(size)) - 3)
+    step: int = 10 ** max(3, len(str(size)) - 3)
     return round(size / step) * step
 
 
 def _is_written(row: Row) -> bool:
     """As it is shown: a rate of nothing is none."""
-    return round(row["entries_1min"], 1) > 0 or round(row["bytes_1min"]) > 0
+    return bool(round(row["entries_1min"], 1) > 0 or round(row["bytes_1min"]) > 0)
 
 
 def _rate(config: ClusterConfig, row: Row) -> dict[str, Any]:
