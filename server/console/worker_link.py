@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -171,7 +172,9 @@ class WorkerLink:
         except TimeoutError:
             if process.returncode is None:
                 log.error("the console's worker process hangs, and is ended")
-                process.kill()
+                assert process.stdin is not None
+                process.stdin.close()  # from here on nobody asks this one
+                _kill(process)
         finally:
             self._answers.pop(number, None)
 
@@ -221,10 +224,15 @@ class WorkerLink:
             async with asyncio.timeout(_END_SECONDS):
                 await process.wait()
         except TimeoutError:
-            process.kill()
+            _kill(process)
             await process.wait()
         await asyncio.wait(self._tasks)
         self._process = None
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself, and nobody has told yet
+        process.kill()
 
 
 def _import_path() -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -118,3 +118,22 @@ async def test_who_watches_a_worker_that_hangs_is_told(workers: Workers, monkeyp
         with pytest.raises(LogDeviceError) as told:
             await anext(workers.link.watch("hang", {}, authorized=False))
     assert told.value.status is Status.FAILED
+
+
+async def test_a_worker_that_ends_in_the_moment_when_it_is_killed_is_no_error(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await workers.who()
+    process = workers.link._process
+    assert process is not None
+
+    class Gone:
+        stdin, wait = process.stdin, process.wait
+
+        def kill(self) -> None:
+            process.kill()
+            raise ProcessLookupError
+
+    workers.link._process = cast(Any, Gone())
+    monkeypatch.setattr(module, "_END_SECONDS", 0.0)
+    await workers.link.close()
