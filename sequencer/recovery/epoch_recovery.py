@@ -186,6 +186,7 @@ class EpochRecovery:
             self._exclude(member, now)
         else:
             hit("recovery_member_refused")
+            self.shards.failing.add(shard)
             self._lose(member)
             self._go_on(now, restart=True)
 
@@ -235,6 +236,9 @@ class EpochRecovery:
 
     def _on_stuck(self, now: Micros) -> None:
         hit("recovery_phase_timed_out")
+        self.shards.failing.update(
+            shard for shard, member in self.shards.members.items() if member.state is RecoveryShardState.CLEANING
+        )
         self._restart(now)
 
     def _go_on(self, now: Micros, *, restart: bool) -> None:

@@ -93,6 +93,8 @@ class RecoveryShards:
         self._config_version = interval.config_version
         self.hopes = False
         """The data of some lost shard of which nothing is heard may come back."""
+        self.failing: set[ShardId] = set()
+        """Members of an earlier mutation set that refused what they had to store, or did not say in time that they know the end: they may wait for others."""
         self.refresh_authority()
 
     def refresh_authority(self) -> None:
@@ -150,14 +152,21 @@ class RecoveryShards:
         They are an f-majority themselves, where it was one that told: whoever asks shards later that can hold a copyset meets one that knows the end.
         """
         chosen = [shard for shard in digested if self._cluster.is_writable(shard)]
-        if not self.domains.can_replicate(chosen) or self.domains.f_majority(chosen) is FMajority.NONE:
+        if not self._suffice(chosen):
             # Read-only shards take no new entries, but these are old ones, and nobody else can keep them.
             chosen = self.staying(digested) or digested
+        others = [shard for shard in chosen if shard not in self.failing]
+        if len(others) < len(chosen) and self._suffice(others):
+            hit("recovery_without_failing_member")
+            chosen = others
         if chosen and not self.domains.can_replicate(chosen):
             hit("recovery_best_effort")
         for shard in chosen:
             self.members[shard].state = RecoveryShardState.MUTATABLE
         return {shard: self.members[shard].generation for shard in chosen}
+
+    def _suffice(self, shards: list[ShardId]) -> bool:
+        return self.domains.can_replicate(shards) and self.domains.f_majority(shards) is not FMajority.NONE
 
     def explain(self) -> str:
         """The state of each shard, for people."""

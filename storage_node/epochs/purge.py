@@ -15,7 +15,7 @@ f-majority that can hold a copyset, so an f-majority of answers meets it. Later 
 they know nothing any more. What lies below the greatest LNG that anybody tells is left alone.
 
 Where only shards are silent that are taken for lost, it goes by fewer answers: their rebuilding waits until all donors are clean, and this shard may be one. An f-majority
-leaves no copyset out, so answers of shards that can hold one meet it, too.
+leaves no copyset out, so answers of shards that can hold one meet it, too. In the cluster's own logs that is always enough: nobody says that a shard is lost before the event log can be read.
 
 Where the metadata log has no record of the epoch's nodeset, although nothing is missing of what could be read, the record is about to be written, or all its copies
 went unnoticed, as with disks that were put back from a backup. Every shard of the cluster is asked then, and all have to answer: those of the nodeset are among them.
@@ -33,6 +33,7 @@ bridge there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from logdevice_py.core.epoch_summary import SUMMARY_SIZE
@@ -224,7 +225,10 @@ class LogPurge:
 
     def unanswered(self) -> dict[Epoch, frozenset[ShardId]]:
         """The epochs of which too few have said how they ended, and who may still know, to look at."""
-        return {epoch: frozenset(shards) for epoch, shards in self._asked.items()}
+        return {
+            epoch: frozenset(shard for shard in shards if not self._cannot_know(shard, self._intervals.get(epoch)))
+            for epoch, shards in self._asked.items()
+        }
 
     def stop(self) -> None:
         """The disk failed: the purge ends without having moved the last clean epoch."""
@@ -278,9 +282,8 @@ class LogPurge:
         by_shard: dict[ShardId, list[Epoch]] = {}
         for epoch, shards in self._asked.items():
             interval = self._intervals.get(epoch)
-            shards -= {shard for shard in shards if self._cannot_know(shard, interval)}
             for shard in shards:
-                if node_of(shard) in self._shard.config.nodes:
+                if node_of(shard) in self._shard.config.nodes and not self._cannot_know(shard, interval):
                     by_shard.setdefault(shard, []).append(epoch)
         for shard in sorted(by_shard):
             if only is not None and node_peer(shard) != only:
@@ -317,6 +320,11 @@ class LogPurge:
             return True
         return False
 
+    def _is_everybody_heard(self, epoch: Epoch) -> bool:
+        """Whether all have answered but for those that cannot know at the moment: who comes back is asked again."""
+        interval = self._intervals.get(epoch)
+        return all(self._cannot_know(shard, interval) for shard in self._asked[epoch])
+
     def _is_certain(self, epoch: Epoch) -> bool:
         """Whether the last recovery of which the answers tell is that which ended everywhere, or a later one; or nobody else can tell."""
         if epoch not in self._found or epoch in self._hidden:
@@ -339,7 +347,8 @@ class LogPurge:
                 answered.append(shard)
         if domains.f_majority(answered).is_authoritative:
             return True
-        if is_waited_for or not domains.can_replicate(answered):
+        # A dead node is told to be lost by the event log, so that one cannot wait for this.
+        if (is_waited_for and not is_internal_log(self.log.log)) or not domains.can_replicate(answered):
             return False
         hit("purge_beside_rebuilding")
         return True
@@ -357,7 +366,7 @@ class LogPurge:
 
     def _go_on(self, now: Micros) -> None:
         """Write when the end of every epoch is known."""
-        for epoch in [epoch for epoch, silent in self._asked.items() if not silent or self._is_certain(epoch)]:
+        for epoch in [epoch for epoch in self._asked if self._is_everybody_heard(epoch) or self._is_certain(epoch)]:
             if epoch not in self._found:
                 hit("purge_skips_unknown_epoch")
                 self._shard.metrics.purge_epochs_skipped += 1
@@ -488,8 +497,9 @@ class PurgeQueue:
     def _begin(self, now: Micros) -> None:
         for log in [log for log in self._waiting if is_internal_log(log)]:
             self._run(log, now)
-        while self._waiting and len(self._running) < self._shard.settings.purges_max:
-            self._run(next(iter(self._waiting)), now)
+        room = self._shard.settings.purges_max - sum(not is_internal_log(log) for log in self._running)
+        for log in list(islice(self._waiting, max(0, room))):
+            self._run(log, now)
 
     def _run(self, log: LogId, now: Micros) -> None:
         purge = self._running[log] = self._waiting.pop(log)

@@ -526,6 +526,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes a sequencer that recovers by an older cluster file than the one that brought a shard of the nodeset",
         f"{_RECOVERY}/test_epoch_recovery.py::test_where_a_shard_stands_may_be_learnt_while_it_is_waited_for",
     ),
+    "recovery_without_failing_member": (
+        "takes a shard that tells what it holds and does nothing else for as long as an attempt lasts",
+        f"{_RECOVERY}/test_epoch_recovery.py::test_a_member_that_does_not_say_that_it_knows_the_end_is_done_without",
+    ),
     "purge_beside_rebuilding": (
         "takes a shard that is rebuilt, one that left the cluster, and one that missed the recovery of an epoch of both",
         f"{_SHARD}/epochs/test_purge.py::TestPurge::test_a_shard_whose_rebuilding_waits_for_the_purge_is_not_waited_for",

@@ -84,7 +84,8 @@ class Outsider:
                 at = 0
                 for _, length in message.entries:
                     image = bytes(message.images[at : at + length])
-                    found.append((parse_header(image, alone=True), image))
+                    with suppress(CorruptEntryError):  # the wire that it listens to may damage what it hears
+                        found.append((parse_header(image, alone=True), image))
                     at += length
         return found
 

@@ -891,6 +891,45 @@ def test_who_knows_the_end_is_an_f_majority(read_only: tuple[int, ...], cleaned:
     assert sorted(node_of(clean.shard) for clean in bench.take(Clean)) == list(cleaned)
 
 
+def test_a_member_that_does_not_say_that_it_knows_the_end_is_done_without() -> None:
+    """It may wait for others itself. Of five shards two take no new entries, so all five are told at first."""
+    bench = Bench(5, phase_timeout_us=SECOND)
+    bench.read_only = {shard(0), shard(4)}
+    bench.start()
+    for node in range(5):
+        bench.sealed(node)
+    for node in range(5):
+        bench.digested(node)
+    bench.stored()
+    bench.answer_stores()
+    for node in (1, 2, 3, 4):
+        bench.cleaned(node)
+    bench.take(Clean)
+    bench.advance(2 * SECOND)
+    assert bench.metrics.epoch_restarts == 1
+    for node in range(5):
+        bench.digested(node)
+    bench.finish_epoch(1, 2, 3, 4)
+
+
+def test_a_member_that_refuses_is_done_without() -> None:
+    """Its disk is full, and it takes no new entries."""
+    bench = Bench(5)
+    bench.read_only = {shard(0), shard(4)}
+    bench.start()
+    for node in range(5):
+        bench.sealed(node)
+    for node in range(5):
+        bench.digested(node, *([image(1, copyset=(0, 1))] if node == 0 else []))
+    assert 0 in bench.stored()[1]
+    bench.answer_stores(Status.NOSPC, nodes=(0,))
+    bench.advance(SECOND)
+    bench.sealed(0)  # before the others have told what they hold
+    for node in range(5):
+        bench.digested(node, *([image(1, copyset=(0, 1))] if node == 0 else []))
+    bench.finish_epoch(1, 2, 3, 4)
+
+
 def test_an_epoch_of_which_nobody_has_anything_is_given_up() -> None:
     bench = Bench(2)
     bench.start()

@@ -411,6 +411,36 @@ class TestPurge:
         driver.turn(answer(third, {1: 3}, seal_epoch=4))
         assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
 
+    def test_who_was_away_when_it_should_be_asked_has_not_answered(self) -> None:
+        """A drained shard that is restarted, say: nobody waits for it, and it may have been the only one here that took part in the last recovery."""
+        driver = missed()
+        lost = driver.machines.purges.lost = Lost(SHARDS[1:2])
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        assert [request.shard for request in requests] == list(SHARDS[2:])
+        lost.unrecoverable = ()
+        driver.turn(answer(requests[0], {1: 1}, seal_epoch=1))
+        assert len(driver.stored()) == 4
+        driver.advance(20_000_000)
+        back = [each for each in driver.take(GetEpochRecoveryMetadata) if each.shard == SHARDS[1]]
+        driver.turn(answer(back[-1], {1: 3}, seal_epoch=4))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
+
+    @pytest.mark.parametrize(("log", "is_enough"), [(EVENT_LOG_DELTAS, True), (SYNC_LOG, False)])
+    def test_logs_of_the_cluster_itself_do_not_wait_until_they_tell_of_a_loss(
+        self, log: LogId, is_enough: bool
+    ) -> None:
+        """Of six shards one has left, one began anew, and one is dead, which only the event log can say."""
+        driver = ShardDriver()
+        driver.machines.purges.lost = Lost((), SHARDS[2:3])
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)], log=log))
+        driver.turn(release(lsn(2, 1), log=log))
+        driver.tell_history([interval(shards=(*SHARDS, shard_id(NodeId(77))))])
+        requests = {request.shard: request for request in driver.take(GetEpochRecoveryMetadata)}
+        driver.turn(*[answer(requests[shard], {1: 1}) for shard in (SHARDS[1], SHARDS[4])])
+        assert (driver.log(log).clean_epoch == 1) == is_enough
+
     def test_what_lies_below_any_lng_that_is_told_stays(self) -> None:
         """A later recovery that had lost most of the shards may know of less."""
         driver = missed()
