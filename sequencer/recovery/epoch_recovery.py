@@ -186,7 +186,7 @@ class EpochRecovery:
             self._exclude(member, now)
         else:
             hit("recovery_member_refused")
-            self.shards.failing.add(shard)
+            self.shards.note_failing((shard,))
             self._lose(member)
             self._go_on(now, restart=True)
 
@@ -236,7 +236,8 @@ class EpochRecovery:
 
     def _on_stuck(self, now: Micros) -> None:
         hit("recovery_phase_timed_out")
-        self.shards.failing.update(
+        self.shards.note_failing(self.attempt.unanswered_stores())
+        self.shards.note_failing(
             shard for shard, member in self.shards.members.items() if member.state is RecoveryShardState.CLEANING
         )
         self._restart(now)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from logdevice_py.core.ids import Generation, LogId, ShardId, format_shard
@@ -93,8 +95,8 @@ class RecoveryShards:
         self._config_version = interval.config_version
         self.hopes = False
         """The data of some lost shard of which nothing is heard may come back."""
-        self.failing: set[ShardId] = set()
-        """Members of an earlier mutation set that refused what they had to store, or did not say in time that they know the end: they may wait for others."""
+        self._failed = Counter[ShardId]()
+        """How often members failed."""
         self.refresh_authority()
 
     def refresh_authority(self) -> None:
@@ -151,19 +153,34 @@ class RecoveryShards:
 
         They are an f-majority themselves, where it was one that told: whoever asks shards later that can hold a copyset meets one that knows the end.
         """
-        chosen = [shard for shard in digested if self._cluster.is_writable(shard)]
-        if not self._suffice(chosen):
-            # Read-only shards take no new entries, but these are old ones, and nobody else can keep them.
-            chosen = self.staying(digested) or digested
-        others = [shard for shard in chosen if shard not in self.failing]
-        if len(others) < len(chosen) and self._suffice(others):
-            hit("recovery_without_failing_member")
-            chosen = others
+        writable = [shard for shard in digested if self._cluster.is_writable(shard)]
+        # Read-only shards take no new entries, but these are old ones, and nobody else may be able to keep them.
+        chosen = everybody = self.staying(digested) or digested
+        if self._suffice(writable):
+            chosen = min(map(self._without_failing, (writable, everybody)), key=self._worst_failing)
+        elif self._suffice(everybody):
+            chosen = self._without_failing(everybody)
         if chosen and not self.domains.can_replicate(chosen):
             hit("recovery_best_effort")
         for shard in chosen:
             self.members[shard].state = RecoveryShardState.MUTATABLE
         return {shard: self.members[shard].generation for shard in chosen}
+
+    def note_failing(self, shards: Iterable[ShardId]) -> None:
+        """Members of the mutation set that refused what they had to store, or did not do it or say that they know the end in time: they may wait for others."""
+        self._failed.update(shards)
+
+    def _without_failing(self, shards: list[ShardId]) -> list[ShardId]:
+        """Without those that failed in earlier attempts, as far as the others suffice."""
+        for shard in sorted(shards, key=lambda shard: -self._failed[shard]):
+            others = [other for other in shards if other != shard]
+            if self._failed[shard] and self._suffice(others):
+                hit("recovery_without_failing_member")
+                shards = others
+        return shards
+
+    def _worst_failing(self, shards: list[ShardId]) -> int:
+        return max(self._failed[shard] for shard in shards)
 
     def _suffice(self, shards: list[ShardId]) -> bool:
         return self.domains.can_replicate(shards) and self.domains.f_majority(shards) is not FMajority.NONE

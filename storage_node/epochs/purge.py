@@ -85,6 +85,9 @@ class LostShards(Protocol):
     def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
         """Whether the shard began anew after that generation, or others restore what it held. It may come back with its data."""
 
+    def is_present(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether that is the generation of the shard, as far as this node has heard of it."""
+
 
 class NoLostShards:
     """Without rebuilding the data of a shard may always come back."""
@@ -95,6 +98,10 @@ class NoLostShards:
 
     def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
         """No."""
+        return False
+
+    def is_present(self, shard: ShardId, generation: Generation) -> bool:
+        """Nobody asks as long as nobody waits for a rebuilding: not known."""
         return False
 
 
@@ -335,6 +342,7 @@ class LogPurge:
         domains = interval.domains(self._shard.config.location)
         silent = self._asked[epoch]
         answered = [self._shard.shard]  # this shard has an answer, too: it took part in none that ended
+        present = answered[:]
         is_waited_for = False
         for shard, generation in interval.nodeset:
             if shard == self._shard.shard:
@@ -345,10 +353,12 @@ class LogPurge:
                 is_waited_for = True
             else:
                 answered.append(shard)
+                if self._lost.is_present(shard, generation):
+                    present.append(shard)
         if domains.f_majority(answered).is_authoritative:
             return True
         # A dead node is told to be lost by the event log, so that one cannot wait for this.
-        if (is_waited_for and not is_internal_log(self.log.log)) or not domains.can_replicate(answered):
+        if (is_waited_for and not is_internal_log(self.log.log)) or not domains.can_replicate(present):
             return False
         hit("purge_beside_rebuilding")
         return True

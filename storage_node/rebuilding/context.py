@@ -198,6 +198,10 @@ class DonorContext:
         entry = self.set.shards.get(shard)
         return generation < self.cluster.generation(shard) or (entry is not None and generation <= entry.lost)
 
+    def is_present(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether that is the generation of the shard, as far as this node has heard of it."""
+        return self.cluster.generation(shard) == generation
+
     def may_hide_records(self, shards: Iterable[tuple[ShardId, Generation]]) -> list[ShardId]:
         """Those among `shards` that are lost in that generation, and whose records have not certainly been re-replicated: if a copyset fits on these
         alone, a record may be gone."""

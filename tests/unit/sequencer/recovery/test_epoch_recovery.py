@@ -912,6 +912,46 @@ def test_a_member_that_does_not_say_that_it_knows_the_end_is_done_without() -> N
     bench.finish_epoch(1, 2, 3, 4)
 
 
+def test_one_that_was_slow_once_does_not_keep_one_in_that_always_fails() -> None:
+    """The first attempt waits for two; both are left out as far as the others suffice, and the one that fails again first."""
+    bench = Bench(5, phase_timeout_us=SECOND, phase_timeout_max_us=SECOND)
+    bench.start()
+    for node in range(5):
+        bench.sealed(node)
+    for silent in ((0, 1), (0,)):
+        for node in range(5):
+            bench.digested(node)
+        bench.stored()
+        bench.answer_stores()
+        for node in sorted({node_of(clean.shard) for clean in bench.sent if type(clean) is Clean} - set(silent)):
+            bench.cleaned(node)
+        if bench.requests:
+            break
+        bench.take(Clean)
+        bench.advance(2 * SECOND)
+    assert bench.metrics.epoch_restarts == 1
+    bench.last_clean_epoch_set()
+
+
+def test_a_read_only_shard_takes_the_place_of_a_writable_one_that_fails() -> None:
+    bench = Bench(5, phase_timeout_us=SECOND)
+    bench.read_only = {shard(4)}
+    bench.start()
+    for node in range(5):
+        bench.sealed(node)
+    for node in range(5):
+        bench.digested(node)
+    bench.stored()
+    bench.answer_stores()
+    for node in (1, 2, 3):
+        bench.cleaned(node)
+    bench.take(Clean)
+    bench.advance(2 * SECOND)
+    for node in range(5):
+        bench.digested(node)
+    bench.finish_epoch(1, 2, 3, 4)
+
+
 def test_a_member_that_refuses_is_done_without() -> None:
     """Its disk is full, and it takes no new entries."""
     bench = Bench(5)
