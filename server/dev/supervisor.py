@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from client.admin_access import AdminAccess
 from client.cli.program import EXIT_FAILED, EXIT_USAGE
@@ -69,11 +69,35 @@ class NothingThereError(CommandError):
     exit_status = EXIT_USAGE
 
 
+class NodeProcess(Protocol):
+    """What a supervisor needs of a process: `asyncio.subprocess.Process` has it."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, or minus the number of the signal that ended it; None: it runs."""
+
+    async def wait(self) -> int:
+        """Until it has ended."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Any signal; ProcessLookupError: it has ended."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
 @dataclass(slots=True)
 class Child:
     """One node's process."""
 
-    process: asyncio.subprocess.Process
+    process: NodeProcess
     paused: bool = False
     asked_to_stop: bool = False
 
@@ -180,13 +204,7 @@ class Supervisor:
         if lost:
             print(f"N{node}: {_begins_empty(lost)}", file=sys.stderr, flush=True)
         with append_to_private(layout.node_log(self.directory, known)) as output:
-            process = await asyncio.create_subprocess_exec(
-                *self.command(known),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            process = await self.spawn(self.command(known), output.fileno())
         child = self.children[known] = Child(process)
         task = asyncio.create_task(self._watch(known, child))
         self._watchers.add(task)
@@ -250,6 +268,12 @@ class Supervisor:
             for shard, store in stores.items()
             if not any(path.is_file() for path in store.rglob("*"))
         ]
+
+    async def spawn(self, command: list[str], output: int) -> NodeProcess:
+        """A process that writes to a file, given by its number."""
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
 
     def command(self, node: NodeId) -> list[str]:
         """What starts a node's process."""

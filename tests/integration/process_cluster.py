@@ -17,12 +17,26 @@ from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.programs import own_program
 from server.dev import layout
 from server.dev.dev_cluster import make_config
 from server.dev.readiness import wait_until_acquainted, wait_until_writable
 from server.dev.supervisor import Supervisor, write_cluster_file
+from tests import forked
+from tests.forked import ForkedProcess
 
 Position = tuple[int, int]
+
+
+class ForkingSupervisor(Supervisor):
+    """Its nodes are forked by a process that has imported what they import, and die with that one."""
+
+    async def spawn(self, command: list[str], output: int) -> ForkedProcess:
+        own = own_program("server.logdeviced")
+        assert command[: len(own)] == own
+        arguments = command[len(own) :]
+        arguments[arguments.index("--die-with") + 1] = str(forked.parent())
+        return await forked.fork("server.logdeviced", *arguments, output=output)
 
 
 class ProcessCluster:
@@ -109,7 +123,7 @@ async def process_cluster(
         config = dataclasses.replace(
             config, logs=LogTree.build(defaults={**tree.defaults, **attributes}, groups=groups)
         )
-    supervisor = Supervisor(directory, config)
+    supervisor = ForkingSupervisor(directory, config)
     write_cluster_file(directory, config)
     await supervisor.listen()
     cluster = ProcessCluster(directory, supervisor)

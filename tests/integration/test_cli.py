@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import run_program
+
 PROGRAMS = Path(sys.executable).parent
 LINES = [
     b"plain",
@@ -56,9 +58,8 @@ class Cluster:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A further ``ld-dev-cluster`` command; --dir is given by the caller."""
-        return subprocess.run(
-            [PROGRAMS / "ld-dev-cluster", *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run_program("server.dev.dev_cluster", *arguments)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def status(self) -> dict[int, dict[str, Any]]:
         """Rows by node."""
@@ -115,9 +116,17 @@ def log(cluster: Cluster) -> str:
     return str(next(_next_log))
 
 
+_MODULES = {
+    "ldwrite": "client.cli.write",
+    "ldcat": "client.cli.cat",
+    "ldtail": "client.cli.tail",
+    "ldctl": "ldquery.ctl.main",
+}
+
+
 def run(program: str, cluster: Cluster, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [str(PROGRAMS / program), "--config", cluster.file, *arguments]
-    return subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
+    """A program from its start to its end; pipes and those that are signalled are made of the installed programs."""
+    return run_program(_MODULES[program], "--config", cluster.file, *arguments, given=given)
 
 
 def diagnostics(said: bytes) -> bytes:
@@ -209,9 +218,7 @@ class TestWriteAndRead:
             assert b"Traceback" not in got.stderr
         for program in ("ldwrite", "ldcat", "ldtail"):
             missing = str(tmp_path / "none.toml")
-            got = subprocess.run(
-                [PROGRAMS / program, "-c", missing, log], input=b"", capture_output=True, timeout=60, check=False
-            )
+            got = run_program(_MODULES[program], "-c", missing, log)
             assert got.returncode == 2
             assert missing.encode() in got.stderr
             assert b"Traceback" not in got.stderr
@@ -394,8 +401,7 @@ class TestDevCluster:
         assert cluster.status()[5]["state"] == "running"
         written(cluster, log, b"with N5")
         assert "Empty it first" in cluster.command("remove", "5", "--dir", directory).stderr
-        drain = [PROGRAMS / "ldctl", "-c", cluster.file, "drain", "N5", "--wait"]
-        assert subprocess.run(drain, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+        assert run("ldctl", cluster, "drain", "N5", "--wait").returncode == 0
         assert cluster.command("remove", "5", "--dir", directory).stdout.startswith("N5 removed")
         assert 5 not in cluster.status()
 

@@ -38,6 +38,7 @@ from streams.cold.errors import ColdCopyError
 from streams.cold.restoring import append_again, file_urls, read_catalogue, sweep, verify_copies, verify_copy
 from streams.cold.seam_reader import SeamReader
 from streams.cold.store import ColdStore
+from tests import forked
 from tests.slow import quick
 
 SMALL = CutLimits(row_group_bytes=8_000, row_group_rows=500, file_bytes=6_000)
@@ -208,12 +209,8 @@ async def test_a_store_alone_is_readable(url: str, capfdbinary: pytest.CaptureFi
 
 
 async def run_program(*arguments: str) -> tuple[int, bytes, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "streams.cold", *arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out, err
+    done = await asyncio.to_thread(forked.run_program, "streams.cold.program", *arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 def programs(url: str, before: list[Item], proof: Proof, captured: Any) -> None:

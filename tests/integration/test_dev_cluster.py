@@ -20,6 +20,7 @@ from logdevice_py.core.ids import NodeId
 from server.dev import layout
 from server.dev.dev_cluster import main, make_config
 from server.dev.supervisor import write_cluster_file
+from tests.forked import run_program
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -55,10 +56,9 @@ class Up:
 
 def command_of(directory: Path, *arguments: str) -> str:
     """What a command prints that succeeds."""
-    command = [sys.executable, "-m", "server.dev.dev_cluster", *arguments, "--dir", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_program("server.dev.dev_cluster", *arguments, "--dir", directory)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.decode()
 
 
 def wait_until_well(directory: Path) -> None:

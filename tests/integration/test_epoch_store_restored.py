@@ -9,28 +9,16 @@ from pathlib import Path
 import pytest
 
 from client.client import Client
-from logdevice_py.programs import own_program
 from server.dev import layout
 from server.dev.readiness import wait_until_writable
+from tests.forked import run_program_async
 from tests.integration.process_cluster import ProcessCluster, process_cluster, read_all
 
 NODES = 3
 
 
-async def program(module: str, *arguments: object) -> tuple[int, str, str]:
-    """Exit status and output of one of our programs."""
-    command = own_program(module, *arguments)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(60):
-        out, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), errors.decode()
-
-
 async def ldctl(cluster: ProcessCluster, *arguments: object) -> tuple[int, str, str]:
-    return await program("ldquery.ctl.main", "-c", cluster.file, *arguments)
+    return await run_program_async("ldquery.ctl.main", "-c", cluster.file, *arguments)
 
 
 async def append(client: Client, logs: tuple[int, ...], written: dict[int, list[tuple[int, bytes]]]) -> None:
@@ -47,7 +35,7 @@ async def reports(cluster: ProcessCluster, directory: Path) -> list[Path]:
     files = []
     for node in range(NODES):
         data = layout.node_directory(cluster.directory, node)
-        status, text, errors = await program(
+        status, text, errors = await run_program_async(
             "server.logdeviced", "-c", cluster.file, "-n", node, "--data", data, "--report-epochs"
         )
         assert status == 0, errors

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from pathlib import Path
 
 from client.read.items import Record
 from ldquery.session import LDQuery
 from logdevice_py.core.lsn import LSN
 from server.dev.local_cluster import LocalCluster
-
-ROOT = Path(__file__).parents[2]
+from tests.forked import run_program_async
 
 
 async def program(cluster: LocalCluster, module: str, *arguments: str, lines: str = "") -> tuple[int, str, str]:
     """Exit status, standard output and diagnostics."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, "-c", cluster.config_file, *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    async with asyncio.timeout(60):
-        out, err = await process.communicate(lines.encode())
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return await run_program_async(module, "-c", cluster.config_file, *arguments, given=lines)
 
 
 async def ldwrite(cluster: LocalCluster, *arguments: str, lines: str) -> tuple[int, str, str]:

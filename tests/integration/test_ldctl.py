@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,24 +10,14 @@ from ldquery.ctl import logs
 from ldquery.ctl.main import VERBS, parser
 from logdevice_py.core.lsn import LSN
 from server.dev.local_cluster import LocalCluster
+from tests.forked import run_program_async
 from tests.integration.test_cli import diagnostics
-
-ROOT = Path(__file__).parents[2]
 
 
 async def ldctl(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
     """Exit status, standard output, its diagnostics."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ldquery.ctl.main", "-c", cluster.config_file, *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    async with asyncio.timeout(60):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), diagnostics(err).decode()
+    status, out, err = await run_program_async("ldquery.ctl.main", "-c", cluster.config_file, *arguments)
+    return status, out, diagnostics(err.encode()).decode()
 
 
 async def test_verbs_answer_and_act() -> None:

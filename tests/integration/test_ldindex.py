@@ -14,7 +14,7 @@ import pytest
 
 from indexlog.raw_directory import RawFileWriter
 from indexlog.records import LogRecord, Modification
-from logdevice_py.programs import own_program
+from tests.forked import run_program
 from tests.integration.debian import packages
 from tests.integration.test_cli import Cluster
 
@@ -27,8 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def ldindex(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = own_program("indexlog.cli.main", "-c", cluster.file, *arguments)
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
+    return run_program("indexlog.cli.main", "-c", cluster.file, *arguments, given=stdin, timeout=120)
 
 
 def done(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> str:

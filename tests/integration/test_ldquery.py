@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,6 +16,7 @@ from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.tables.catalog import TABLES
+from tests.forked import run_program_async
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 from tests.unit.server.admin.test_dashboard import shown
 
@@ -62,22 +62,7 @@ logs `test_index_log_tables.py`."""
 
 async def one_shot(cluster: ProcessCluster, *arguments: str, given: str = "") -> tuple[int, str, str]:
     """Exit status, standard output, standard error of the program that reads what is `given`."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "ldquery.main",
-        "-c",
-        cluster.file,
-        "--timeout",
-        "60s",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate(given.encode())
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return await run_program_async("ldquery.main", "-c", cluster.file, "--timeout", "60s", *arguments, given=given)
 
 
 def fetch(cluster: ProcessCluster, node: int, path: str, **headers: str) -> tuple[int, str]:
@@ -151,13 +136,11 @@ def where_copies_lie_is_told_from_what_is_stored(session: LDQuery, log: int, las
 
 
 async def what_may_fail_is_told_in_words(cluster: ProcessCluster) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ldquery.ctl.main", "-c", cluster.file, "--timeout", "60s", "placement", "1"),
-        stdout=asyncio.subprocess.PIPE,
+    status, out, _ = await run_program_async(
+        "ldquery.ctl.main", "-c", cluster.file, "--timeout", "60s", "placement", "1"
     )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    assert out.decode().splitlines()[-5:] == [
+    assert status == 0
+    assert out.splitlines()[-5:] == [
         "what is stored satisfies what is configured",
         "keeps every record that was looked at: without any two nodes",
         "can be read from its beginning: without any two nodes",

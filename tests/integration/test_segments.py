@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from client.sync import SyncClient
 from ldquery.session import LDQuery
 from logdevice_py import LogDeviceError, Record
 from logdevice_py.core.ids import LogId
+from tests.forked import run_program
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 from tests.simulation.segments import check
 
@@ -80,8 +79,8 @@ def _tools_agree(cluster: ProcessCluster) -> None:
         segments = client.segments(PLAIN)
         assert client.segments(PLAIN, limit=2) == segments[:2]
         assert client.segments(PLAIN, start=segments[3].first_lsn) == segments[3:]
-    command = [sys.executable, "-m", "ldquery.ctl.main", "-c", cluster.file, "--json", "logs", "segments", "1"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    printed = run_program("ldquery.ctl.main", "-c", cluster.file, "--json", "logs", "segments", "1")
+    assert printed.returncode == 0, printed.stderr
     told = [json.loads(line) for line in printed.stdout.splitlines()]
     assert [(each["epoch"], each["records"]) for each in told] == [(each.epoch, each.records) for each in segments]
     with LDQuery(cluster.file) as session:

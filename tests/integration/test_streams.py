@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import subprocess
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +16,6 @@ from client.client import Client
 from client.guards import START, GuardError, Position
 from logdevice_py import LogDeviceError, Status, SyncClient
 from logdevice_py.core.lsn import LSN
-from logdevice_py.programs import own_program
 from server.dev.local_cluster import LocalCluster
 from streams.attributes import Flush, Roll, StreamWriters
 from streams.cli import parse_place
@@ -28,6 +26,7 @@ from streams.records import StreamRecord, TxId
 from streams.stream import Stream
 from streams.sync import SyncNamespace
 from streams.writers import StreamOwned
+from tests.forked import run_program_async
 
 
 async def records(reader: StreamReader) -> list[StreamRecord]:
@@ -485,13 +484,8 @@ async def test_a_namespace_that_is_not_to_be_made_is_not_made() -> None:
 async def test_the_program() -> None:
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
 
-        async def run(*arguments: str, given: str = "") -> tuple[int | None, str, str]:
-            program = own_program("streams.cli", "-c", cluster.config_file, *arguments)
-            process = await asyncio.create_subprocess_exec(
-                *program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-            out, err = await asyncio.wait_for(process.communicate(given.encode()), 60)
-            return process.returncode, out.decode(), err.decode()
+        async def run(*arguments: str, given: str = "") -> tuple[int, str, str]:
+            return await run_program_async("streams.cli", "-c", cluster.config_file, *arguments, given=given)
 
         status, _, err = await run("list")
         text = "there is no namespace /streams, nor another one: creating a stream makes it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,15 @@ from server.dev.local_cluster import LocalCluster
 from streams.namespace import Namespace
 from streams.stream import Stream
 from streams.sync import SyncNamespace
+from tests.forked import run_program_async
 
 KILLS = 3
 PRINTED_FIRST = 20
 """Records that a program prints before it is killed."""
 
 
-async def run(cluster: LocalCluster, *arguments: str) -> tuple[int | None, str, str]:
-    program = own_program("streams.cli", "-c", cluster.config_file, *arguments)
-    process = await asyncio.create_subprocess_exec(*program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await asyncio.wait_for(process.communicate(), 120)
-    return process.returncode, out.decode(), err.decode()
+async def run(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
+    return await run_program_async("streams.cli", "-c", cluster.config_file, *arguments, timeout=120)
 
 
 @pytest.mark.slow
