@@ -6,7 +6,9 @@ cluster's and a restarted node keeps its address.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import socket
 from pathlib import Path
 
 from logdevice_py.core.ids import NodeId, ShardId, node_of, shard_index_of
@@ -22,6 +24,17 @@ def address_range(directory: Path) -> str:
     """The first three numbers of the cluster's addresses."""
     digest = hashlib.blake2b(str(directory.resolve()).encode(), digest_size=2).digest()
     return f"127.{64 + digest[0] % 128}.{digest[1]}"
+
+
+def is_free(directory: Path) -> bool:
+    """Whether no cluster runs at these addresses: that of another directory may have the same, one of 32,768."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended a moment ago do not matter
+        try:
+            probe.bind((node_host(directory, NodeId(0)), NODE_PORT))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
+        return True
 
 
 def node_host(directory: Path, node: NodeId) -> str:

@@ -25,6 +25,7 @@ from storage_node.log_store.identity import AcceptedLoss
 from storage_node.log_store.settings import STORE_KINDS
 
 _ACQUAINTED_SECONDS: Final = 60.0
+_PREFIX: Final = "logdevice-"
 
 
 def durability_argument(durability: str) -> Durability:
@@ -75,7 +76,10 @@ class LocalCluster:
         """
         self._scratch: ScratchDirectory | None = None
         if directory is None:
-            self._scratch = ScratchDirectory("logdevice-")
+            self._scratch = ScratchDirectory(_PREFIX)
+            while not layout.is_free(self._scratch.path):
+                self._scratch.remove()
+                self._scratch = ScratchDirectory(_PREFIX)
             directory = self._scratch.path
         self.directory = Path(directory)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)

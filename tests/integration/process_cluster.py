@@ -125,6 +125,8 @@ async def process_cluster(
         )
     supervisor = ForkingSupervisor(directory, config)
     write_cluster_file(directory, config)
+    while not layout.is_free(directory):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.1)  # another test has a cluster at the same addresses, which ends with it
     await supervisor.listen()
     cluster = ProcessCluster(directory, supervisor)
     try:
