@@ -35,6 +35,9 @@ class Fate:
         self._left -= 1
 
 
+FATE = Fate(-1)
+
+
 async def keep_up(namespace: Namespace) -> None:
     """Two rounds of the janitor: what the first one trims the second one tells."""
     async with upkeep.Janitor(namespace, lease="300ms", on_step=FATE.step) as janitor:
@@ -55,7 +58,7 @@ async def own(namespace: Namespace, first: int) -> None:
             FATE.step()
 
 
-async def main(cluster: str, role: str, first: int) -> None:
+async def work(cluster: str, role: str, first: int) -> None:
     """Do it, up to the step."""
     propose = Namespace.propose
 
@@ -73,6 +76,9 @@ async def main(cluster: str, role: str, first: int) -> None:
             await (keep_up(namespace) if role == "janitor" else own(namespace, first))
 
 
-if __name__ == "__main__":
-    FATE = Fate(int(sys.argv[3]))
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[4])))
+def main() -> None:
+    """The program."""
+    global FATE
+    cluster, role, step, first = sys.argv[1:]
+    FATE = Fate(int(step))
+    asyncio.run(work(cluster, role, int(first)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from streams.cold.restoring import read_catalogue, verify_copies
 from streams.cold.store import ColdStore
 from streams.namespace import Namespace
 from streams.upkeep.janitor import Janitor
+from tests.forked import run_program_async
 from tests.integration.test_stream_upkeep import read_all, write_segments
 from tests.slow import quick
 
-ROOT = Path(__file__).parents[2]
 STRIDE = 6
 """Each variant kills at every so many-th step."""
 STEPS_MAX = 90
@@ -26,11 +25,9 @@ STEPS_MAX = 90
 
 async def run_worker(cluster: str, role: str, step: int, first: int = 0) -> tuple[int, list[str]]:
     """The exit status of a process that kills itself at a step, and what it printed."""
-    command = [sys.executable, "-m", "tests.integration.stream_step_worker", cluster, role, str(step), str(first)]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-    out, _ = await asyncio.wait_for(process.communicate(), 120)
-    assert process.returncode is not None
-    return process.returncode, out.decode().splitlines()
+    worker = "tests.integration.stream_step_worker"
+    status, out, _ = await run_program_async(worker, cluster, role, step, first, timeout=120)
+    return status, out.splitlines()
 
 
 async def finish(namespace: Namespace) -> None:

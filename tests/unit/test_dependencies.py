@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, requires, version
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 
 import pytest
@@ -24,14 +26,11 @@ REQUIRED = [
 ]
 
 ONLY_THE_CLIENTS = """
-import re
 import sys
 from importlib import import_module
-from importlib.metadata import packages_distributions
 from pkgutil import walk_packages
 
-ours = {ours!r}
-installed = {{top for top, names in packages_distributions().items() if not any(re.sub("[-_.]+", "-", name).lower() in ours for name in names)}}
+installed = {installed!r}
 
 class Without:
     def __init__(self, finder):
@@ -89,10 +88,18 @@ def brought_by(*extras: str) -> set[str]:
     return found
 
 
+@functools.cache
+def providers() -> Mapping[str, list[str]]:
+    """Of each module that is installed: the packages that bring it. A list of all files of all packages is read for it."""
+    return packages_distributions()
+
+
 def run_with_only_the_clients(
     program: str, *arguments: str, extras: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    text = ONLY_THE_CLIENTS.format(ours=brought_by(*extras)) + program
+    ours = brought_by(*extras)
+    others = {top for top, names in providers().items() if not any(canonicalize_name(name) in ours for name in names)}
+    text = ONLY_THE_CLIENTS.format(installed=others) + program
     return subprocess.run(
         [sys.executable, "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )

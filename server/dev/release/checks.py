@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-import kubernetes_validate
 import yaml
 
 from server.dev.release.source import SourceOfRelease
@@ -57,6 +56,8 @@ def check_manifests(source: SourceOfRelease) -> str:
     Raises:
         kubernetes_validate.ValidationError: one is not as the schema says.
     """
+    import kubernetes_validate  # it compiles grammars for more than a second of a processor
+
     objects: list[dict[str, Any]] = [
         each for path in manifests(source) for each in yaml.safe_load_all(path.read_text()) if each is not None
     ]
