@@ -116,7 +116,7 @@ def log(cluster: Cluster) -> str:
     return str(next(_next_log))
 
 
-_MODULES = {
+MODULES = {
     "ldwrite": "client.cli.write",
     "ldcat": "client.cli.cat",
     "ldtail": "client.cli.tail",
@@ -126,7 +126,7 @@ _MODULES = {
 
 def run(program: str, cluster: Cluster, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """A program from its start to its end; pipes and those that are signalled are made of the installed programs."""
-    return run_program(_MODULES[program], "--config", cluster.file, *arguments, given=given)
+    return run_program(MODULES[program], "--config", cluster.file, *arguments, given=given)
 
 
 def diagnostics(said: bytes) -> bytes:
@@ -218,7 +218,7 @@ class TestWriteAndRead:
             assert b"Traceback" not in got.stderr
         for program in ("ldwrite", "ldcat", "ldtail"):
             missing = str(tmp_path / "none.toml")
-            got = run_program(_MODULES[program], "-c", missing, log)
+            got = run_program(MODULES[program], "-c", missing, log)
             assert got.returncode == 2
             assert missing.encode() in got.stderr
             assert b"Traceback" not in got.stderr

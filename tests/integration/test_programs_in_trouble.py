@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_cli import PROGRAMS, SECONDS, Cluster, diagnostics, run, written
+from tests.forked import run_program
+from tests.integration.test_cli import MODULES, PROGRAMS, SECONDS, Cluster, diagnostics, run, written
 
 READERS = ("ldcat", "ldtail")
 ALL = ("ldwrite", *READERS)
@@ -60,8 +61,8 @@ class TestCluster:
         other = changed_file(
             cluster, tmp_path / "other.toml", "^uuid = .*", 'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"'
         )
-        command = [PROGRAMS / program, "-c", other, log, "--timeout", "1h"]  # what it would be tried for otherwise
-        got = subprocess.run(command, input=b"x\n", capture_output=True, timeout=60, check=False)
+        options = ("-c", other, log, "--timeout", "1h")  # what it would be tried for otherwise
+        got = run_program(MODULES[program], *options, given=b"x\n")
         assert got.returncode == 2
         assert b"INVALID_CLUSTER: " in got.stderr
         assert f" {other} is not the file of the cluster that answers".encode() in got.stderr
@@ -71,8 +72,8 @@ class TestCluster:
         self, cluster: Cluster, log: str, tmp_path: Path, program: str
     ) -> None:
         dead = changed_file(cluster, tmp_path / "dead.toml", "^port = .*", "port = 9")
-        command = [PROGRAMS / program, "-c", dead, log, "--timeout", "4s"]  # what it waits for is told after two
-        got = subprocess.run(command, input=b"x\n", capture_output=True, timeout=60, check=False)
+        options = ("-c", dead, log, "--timeout", "4s")  # what it waits for is told after two
+        got = run_program(MODULES[program], *options, given=b"x\n")
         assert got.returncode == 4, got.stderr
         note, *_, last = got.stderr.decode().splitlines()
         reach = f"no node of {dead} answers (3 of 3 addresses tried: N0, N1, N2: nobody listens there)"
