@@ -9,7 +9,6 @@ import json
 import os
 import ssl
 import stat
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,6 +34,7 @@ from server.dev.free_ports import free_ports
 from server.dev.local_cluster import LocalCluster
 from server.dev.supervisor import write_cluster_file
 from server.host import NodeHost
+from tests.forked import run_program_async
 
 LONG_ENOUGH = "5s"
 """For requests that must still be worked on while a test does something else, also on a machine that is busy."""
@@ -195,9 +195,8 @@ async def test_a_secret_that_a_strangers_cluster_file_names_is_not_sent(tmp_path
             with LDQuery(opened, deadline=5) as session:
                 result = await asyncio.to_thread(session.query, "SELECT * FROM info")
             assert result.failures
-            command = [sys.executable, "-m", "ldquery.ctl.main", "-c", str(opened), "--timeout", "5s", "stop", "N0"]
-            ldctl = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-            assert await ldctl.wait() != 0
+            options = ("-c", opened, "--timeout", "5s", "stop", "N0")
+            assert (await run_program_async("ldquery.ctl.main", *options))[0] != 0
     for link in ("symlink_to", "hardlink_to"):
         getattr(token_beside(layout.cluster_file(unpacked)), link)(mine)
         with pytest.raises(LogDeviceError, match="--token-file"):
