@@ -27,14 +27,18 @@ _STARTING = threading.Lock()
 
 
 class _Server:
-    def __init__(self) -> None:
-        self._for_python = _for_python(os.environ)
+    def __init__(self, environment: dict[str, str]) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = theirs.fileno()
             command = [sys.executable, "-P", "-m", "tests.fork_server", str(number)]
             self._process = subprocess.Popen(
-                command, pass_fds=[number], stdin=subprocess.DEVNULL, start_new_session=True, cwd=ROOT
+                command,
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=ROOT,
+                env=environment,
             )
         atexit.register(self._end)
 
@@ -53,13 +57,11 @@ class _Server:
         arguments: list[str],
         files: tuple[int, int, int],
         *,
-        environment: Mapping[str, str] | None,
+        environment: Mapping[str, str],
         directory: Path | str | None,
         session: bool,
     ) -> tuple[int, int]:
         """The number of a new process, and a pipe that says how it ends."""
-        environment = os.environ if environment is None else environment
-        assert _for_python(environment) == self._for_python, "only a Python that starts looks at these"
         request = {
             "module": module,
             "arguments": arguments,
@@ -88,18 +90,16 @@ def _number(pipe: int) -> int:
     return int(line)
 
 
-def _for_python(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+_servers: dict[frozenset[tuple[str, str]], _Server] = {}
+"""By what only a Python that starts looks at."""
 
 
-@functools.cache
-def _started() -> _Server:
-    return _Server()
-
-
-def _server() -> _Server:
+def _server(environment: Mapping[str, str]) -> _Server:
+    key = frozenset((name, value) for name, value in environment.items() if name.startswith("PYTHON"))
     with _STARTING:
-        return _started()
+        if key not in _servers:
+            _servers[key] = _Server(dict(environment))
+        return _servers[key]
 
 
 class ForkedProcess:
@@ -146,7 +146,7 @@ class ForkedProcess:
 
 def parent() -> int:
     """The process whose children are forked: what `die_with_parent` is told."""
-    return _server().process
+    return _server(os.environ).process
 
 
 async def fork(module: str, *arguments: object, output: int) -> ForkedProcess:
@@ -160,11 +160,11 @@ async def fork(module: str, *arguments: object, output: int) -> ForkedProcess:
         files = nothing.fileno(), output, output
         pid, ends = await asyncio.to_thread(
             functools.partial(
-                _server().fork,
+                _server(os.environ).fork,
                 module,
                 list(map(str, arguments)),
                 files,
-                environment=None,
+                environment=os.environ,
                 directory=None,
                 session=True,
             )
@@ -193,10 +193,11 @@ def run_program(
         subprocess.TimeoutExpired: it took longer.
     """
     words = list(map(str, arguments))
+    environment = os.environ if environment is None else environment
     pipes = [os.pipe() for _ in range(3)]
     (input_end, write_end), (read_out, output_end), (read_err, error_end) = pipes
     try:
-        pid, ends = _server().fork(
+        pid, ends = _server(environment).fork(
             module,
             words,
             (input_end, output_end, error_end),

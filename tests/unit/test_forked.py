@@ -32,8 +32,11 @@ def test_a_program_has_its_own_environment() -> None:
         for each in ({**environment, "COLUMNS": "400"}, environment)
     )
     assert len(narrow.splitlines()) > len(wide.splitlines())
-    with pytest.raises(AssertionError, match="only a Python that starts looks at these"):
-        forked.run_program("json.tool", environment={**environment, "PYTHONPATH": "/elsewhere"})
+    path = ("timeit", "-n", "1", "-r", "1", "import sys; print(sys.path)")
+    for place, other in (("/elsewhere", "/nowhere"), ("/nowhere", "/elsewhere")):
+        said = forked.run_program(*path, environment={**environment, "PYTHONPATH": place}).stdout.decode()
+        assert place in said
+        assert other not in said
 
 
 def test_a_program_that_takes_too_long_is_killed() -> None:
