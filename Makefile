@@ -152,8 +152,7 @@ groups: $(STAMP) ## ten members of a group as processes, killed, paused and adde
 	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)
 
 test: $(STAMP) java browser check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
-	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property tests/fuzz
-	@$(PY) -m pytest -q -n 2 -m "not slow" tests/simulation tests/history tests/stories
+	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property tests/fuzz tests/simulation tests/history tests/stories
 	@$(PY) -m pytest -q -n 4 --dist loadfile -m "not slow" tests/conformance tests/integration
 	@$(PY) -m pytest -q -m "not slow" tests/chaos
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
