@@ -129,7 +129,7 @@ mutants: $(STAMP) ## change machines one place at a time and count what no unit 
 	@$(PY) -m tests.mutation $(MODULE) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(REPORT),--report $(REPORT)) $(MUTANTS_FLAGS)
 
 process: $(STAMP) browser promtool
-	@$(PY) -m pytest -q -n 4 --dist loadfile -m "not slow" tests/integration
+	@$(PY) -m pytest -q -n 3 --dist loadfile -m "not slow" tests/integration
 
 spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
@@ -153,7 +153,7 @@ groups: $(STAMP) ## ten members of a group as processes, killed, paused and adde
 
 test: $(STAMP) java browser check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property tests/fuzz tests/simulation tests/history tests/stories
-	@$(PY) -m pytest -q -n 4 --dist loadfile -m "not slow" tests/conformance tests/integration
+	@$(PY) -m pytest -q -n 3 --dist loadfile -m "not slow" tests/conformance tests/integration
 	@$(PY) -m pytest -q -m "not slow" tests/chaos
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
 
