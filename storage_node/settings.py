@@ -79,7 +79,9 @@ class StorageSettings:
     digests_waiting_max: int = setting(
         1000, unit="requests", lo=1, doc="DIGESTs of a shard under way; more are answered OVERLOADED."
     )
-    purges_max: int = setting(50, unit="logs", lo=1, sim=(1, 50), doc="Logs of a shard that are purged at a time.")
+    purges_max: int = setting(
+        50, unit="logs", lo=1, sim=(1, 50), doc="Logs of a shard that are purged at a time, beside the cluster's own."
+    )
     purge_retry_initial_us: int = setting(
         200_000, unit="us", lo=1_000, doc="First wait before a purge asks its peers again."
     )

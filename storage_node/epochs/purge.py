@@ -32,8 +32,8 @@ bridge there.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from itertools import islice
 from typing import Final, Protocol
 
 from logdevice_py.core.epoch_summary import SUMMARY_SIZE
@@ -452,7 +452,8 @@ class PurgeQueue:
         self._start_reader = start_reader
         self._clean_moved = clean_moved
         self._running: dict[LogId, LogPurge] = {}
-        self._waiting: dict[LogId, LogPurge] = {}
+        self._waiting: OrderedDict[LogId, LogPurge] = OrderedDict()
+        """Never one of the cluster's own logs."""
 
     def start(self, state: LogState, until: Epoch, now: Micros) -> None:
         """Make everything up to `until` clean. While a purge of the log runs this does nothing: whoever waits asks again when it is done."""
@@ -464,7 +465,7 @@ class PurgeQueue:
             return
         self._shard.metrics.purges_started += 1
         self._shard.metrics.purges_running += 1
-        self._waiting[state.log] = LogPurge(
+        purge = LogPurge(
             self._shard,
             state,
             until,
@@ -472,7 +473,11 @@ class PurgeQueue:
             self.lost,
             self._on_finished,
         )
-        self._begin(now)
+        if is_internal_log(state.log):
+            self._run(purge, now)
+        else:
+            self._waiting[state.log] = purge
+            self._begin(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """Ask a peer that is back."""
@@ -505,14 +510,14 @@ class PurgeQueue:
         return self._running.get(log)
 
     def _begin(self, now: Micros) -> None:
-        for log in [log for log in self._waiting if is_internal_log(log)]:
-            self._run(log, now)
         room = self._shard.settings.purges_max - sum(not is_internal_log(log) for log in self._running)
-        for log in list(islice(self._waiting, max(0, room))):
-            self._run(log, now)
+        while self._waiting and room > 0:
+            _, purge = self._waiting.popitem(last=False)
+            self._run(purge, now)
+            room -= 1
 
-    def _run(self, log: LogId, now: Micros) -> None:
-        purge = self._running[log] = self._waiting.pop(log)
+    def _run(self, purge: LogPurge, now: Micros) -> None:
+        self._running[purge.log.log] = purge
         purge.start(now)
 
     def _on_finished(self, purge: LogPurge, now: Micros) -> None:
