@@ -27,7 +27,7 @@ _AT_ONCE = 50
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Node:
+class MeasuredNode:
     """The process that is measured."""
 
     def __init__(self, pid: int) -> None:
@@ -66,7 +66,7 @@ async def connections(cluster: Cluster, count: int, *, introduced: bool = True) 
         yield peers
 
 
-async def cost_before_hello(cluster: Cluster, node: Node, frame: bytes, count: int) -> float:
+async def cost_before_hello(cluster: Cluster, node: MeasuredNode, frame: bytes, count: int) -> float:
     """Processor milliseconds of the node for a connection that sends this and is ended, without that of one that sends nothing."""
 
     async def spent(frame: bytes) -> float:
@@ -94,7 +94,7 @@ async def measure(directory: Path, *, frames: int, begun: int, idle: int) -> boo
 
     async with process_cluster(directory, nodes=1, racks=1, replicate="node:1") as processes:
         [child] = processes.supervisor.children.values()
-        node, cluster = Node(child.process.pid), Cluster.read(Path(processes.file))
+        node, cluster = MeasuredNode(child.process.pid), Cluster.read(Path(processes.file))
         hello = Connection(cluster, 0).hello()
         worst = {f"msgpack bomb {number}": raw_frame(1, each) for number, each in enumerate(bombs(4000), 1)}
         worst["HELLO to another node"] = Connection(cluster, 0).hello(destination=9)

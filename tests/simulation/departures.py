@@ -9,6 +9,7 @@ from typing import Final
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import Event, RebuildMode, ShardAbortRebuild, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -164,6 +165,10 @@ class Departures:
             entry is not None and entry.mode is RebuildMode.RELOCATE and entry.rebuilt and not entry.flags
             for entry in entries
         )
+
+    def has_heard(self, lsn: Lsn) -> bool:
+        """Whether all nodes that run have read the event log up to there."""
+        return all(state.version >= lsn for state in self._sets())
 
     def _append(self, event: Event) -> None:
         client = self._cluster.client()

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from epoch_store.cells import decode_cell
-from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, LogId, ShardId
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from server.simulation.damage import DamageBudget
@@ -41,6 +41,9 @@ class NodeRemovals:
         self._since = 0
         self._leaving: list[SimNode] = []
         """Drained."""
+        self._client: SimClient | None = None
+        self._is_asking = False
+        """Where the event log ends."""
 
     def start(self) -> None:
         """Begin soon."""
@@ -64,9 +67,23 @@ class NodeRemovals:
             self._draining, self._since = self._rng.choice(nodes), self._cluster.scheduler.now
             self._departures.drain(self._draining)
             self._apps.operated["remove_drained_nodes"] += 1
-        elif self._leaving and self._may_leave():
-            self._take_out(self._leaving)
-            self._leaving = []
+        elif self._leaving and not self._is_asking and self._may_leave():
+            self._ask_event_log()
+
+    def _ask_event_log(self) -> None:
+        """Nodes may not have heard what it says by now: that a shard took records after it was drained, above all. As the product's own operations, this waits for its end."""
+        client = self._client = self._client or self._cluster.client()
+
+        def done(promise: SimPromise) -> None:
+            self._is_asking = False
+            if promise.error is None and not self._is_over() and self._departures.has_heard(promise.result):
+                self._leaving = [node for node in self._leaving if not node.retired]
+                if self._leaving and self._may_leave():
+                    self._take_out(self._leaving)
+                    self._leaving = []
+
+        self._is_asking = True
+        client.event(lambda now: client.session.sequencers.tail_lsn(EVENT_LOG_DELTAS, SimPromise(done), now))
 
     def _has_drained(self, node: SimNode) -> bool:
         """Whether it has, or nobody waits for it any more."""

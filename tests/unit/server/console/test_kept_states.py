@@ -95,11 +95,11 @@ async def test_maintenances_take_no_longer_than_one_node_that_hangs(monkeypatch:
 async def test_subscriptions_of_a_stream_are_looked_at_at_once_and_one_that_cannot_be_read_leaves_the_others() -> None:
     all_of_them = asyncio.Barrier(module.LAGS_MAX)
 
-    class Reader:
+    class LateReader:
         def __init__(self, start: int) -> None:
             self.start = start
 
-        async def __aenter__(self) -> Reader:
+        async def __aenter__(self) -> LateReader:
             return self
 
         async def __aexit__(self, *_: object) -> None: ...
@@ -110,7 +110,7 @@ async def test_subscriptions_of_a_stream_are_looked_at_at_once_and_one_that_cann
                 raise LogDeviceError(Status.TIMEDOUT)
             return []
 
-    fake = SimpleNamespace(reader=lambda log, start, last: Reader(start))
+    fake = SimpleNamespace(reader=lambda log, start, last: LateReader(start))
     rows: list[dict[str, Any]] = [{"position": f"e1n{esn}+0"} for esn in range(1, module.LAGS_MAX + 3)]
     async with asyncio.timeout(20):
         await note_lags(cast(Any, fake), 1, rows, "e1n90")

@@ -47,7 +47,7 @@ from tests.unit.storage_node.fakes import (
 )
 
 
-class Lost(NoLostShards):
+class KnownLosses(NoLostShards):
     """Some shards are, in their first generation."""
 
     def __init__(self, unrecoverable: Collection[ShardId] = (), taken_for_lost: Collection[ShardId] = ()) -> None:
@@ -371,7 +371,7 @@ class TestPurge:
 
     def test_who_is_given_up_does_not_count_as_having_answered(self) -> None:
         driver = missed()
-        driver.machines.purges.lost = Lost(SHARDS[2:4])
+        driver.machines.purges.lost = KnownLosses(SHARDS[2:4])
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         known, other = driver.take(GetEpochRecoveryMetadata)
@@ -396,7 +396,7 @@ class TestPurge:
     ) -> None:
         """Epoch 1 is of seven shards, of which two have left the cluster: all others have to answer otherwise."""
         driver = missed()
-        driver.machines.purges.lost = Lost((), lost)
+        driver.machines.purges.lost = KnownLosses((), lost)
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval(shards=(*SHARDS, shard_id(NodeId(76)), shard_id(NodeId(77))))])
         requests = driver.take(GetEpochRecoveryMetadata)
@@ -407,7 +407,7 @@ class TestPurge:
     def test_who_began_anew_does_not_count_as_having_answered(self) -> None:
         """It may have been the only one here that took part in the last recovery."""
         driver = missed()
-        driver.machines.purges.lost = Lost((), SHARDS[2:3])
+        driver.machines.purges.lost = KnownLosses((), SHARDS[2:3])
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         first, anew, third, _ = driver.take(GetEpochRecoveryMetadata)
@@ -419,7 +419,7 @@ class TestPurge:
     def test_who_was_away_when_it_should_be_asked_has_not_answered(self) -> None:
         """A drained shard that is restarted, say: nobody waits for it, and it may have been the only one here that took part in the last recovery."""
         driver = missed()
-        lost = driver.machines.purges.lost = Lost(SHARDS[1:2])
+        lost = driver.machines.purges.lost = KnownLosses(SHARDS[1:2])
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         requests = driver.take(GetEpochRecoveryMetadata)
@@ -441,7 +441,7 @@ class TestPurge:
     ) -> None:
         """Of six shards one has left, one began anew, and one is dead, which only the event log can say. Who may have begun anew as well does not count."""
         driver = ShardDriver()
-        lost = driver.machines.purges.lost = Lost((), SHARDS[2:3])
+        lost = driver.machines.purges.lost = KnownLosses((), SHARDS[2:3])
         lost.unheard = unheard
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)], log=log))
         driver.turn(release(lsn(2, 1), log=log))
@@ -473,7 +473,7 @@ class TestPurge:
 
     def test_who_is_given_up_is_not_waited_for(self) -> None:
         driver = missed()
-        lost_shards = driver.machines.purges.lost = Lost()
+        lost_shards = driver.machines.purges.lost = KnownLosses()
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         lost, *others = driver.take(GetEpochRecoveryMetadata)
@@ -656,7 +656,7 @@ class TestPurge:
 
     def test_whether_a_shard_is_given_up_is_asked_for_the_generation_that_stored_the_epoch(self) -> None:
         driver = missed()
-        lost = driver.machines.purges.lost = Lost()
+        lost = driver.machines.purges.lost = KnownLosses()
         driver.turn(release(lsn(2, 1)))
         nodeset = ((ME, Generation(1)), (SHARDS[1], Generation(7)), (SHARDS[2], Generation(8)))
         driver.tell_history([replace(interval(), nodeset=nodeset)])
