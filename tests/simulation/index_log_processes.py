@@ -23,7 +23,7 @@ from indexlog.merging import MergeTask
 from indexlog.spark import tasks as spark_tasks
 from indexlog.spark.jobs import OnSpark
 from indexlog.spark.tasks import MadeContainer, MakeContainers, MergeOnExecutor
-from indexlog.stores import MemoryStore
+from indexlog.stores import MemoryStore, StoreUnavailable
 from tests.simulation.index_log_history import Boundary, IndexLogHistory
 
 SNAPSHOT_EVERY = 25
@@ -67,7 +67,7 @@ class FatefulStore:
 
     def _fail(self) -> None:
         if self._fate.rng.random() < self._fate.fails:
-            raise OSError("the store does not answer")
+            raise StoreUnavailable("the store does not answer")
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
