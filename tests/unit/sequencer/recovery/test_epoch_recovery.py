@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -20,13 +21,20 @@ from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, metadata, shard
 
 
-def sealed_bench(nodes: int = 3, answering: int | None = None, **settings: Any) -> Bench:
-    """A recovery of epoch 1 on `nodes` shards with two copies, of which the first `answering` are sealed."""
+def sealed_bench(nodes: int = 3, answering: int | None = None, read_only: Iterable[int] = (), **settings: Any) -> Bench:
+    """A recovery of epoch 1 on `nodes` shards with two copies, of which the first `answering` are sealed, and some take no new entries."""
     bench = Bench(nodes, **settings)
+    bench.read_only = {shard(node) for node in read_only}
     bench.start()
     for node in range(nodes if answering is None else answering):
         bench.sealed(node)
     return bench
+
+
+def tell(bench: Bench, held: Mapping[int, bytes] | None = None) -> None:
+    """Every shard tells what it holds: nothing, unless said."""
+    for node in range(bench.nodes):
+        bench.digested(node, *([held[node]] if held and node in held else []))
 
 
 def test_an_empty_epoch_ends_in_a_bridge_on_a_valid_copyset() -> None:
@@ -854,37 +862,22 @@ def test_the_epoch_store_is_asked_until_it_answers() -> None:
 
 
 def test_read_only_shards_keep_what_nobody_else_can() -> None:
-    bench = Bench(3)
-    bench.read_only = {shard(0), shard(1)}
-    bench.start()
-    for node in range(3):
-        bench.sealed(node)
-    for node in range(3):
-        bench.digested(node)
+    bench = sealed_bench(3, read_only=(0, 1))
+    tell(bench)
     assert len(bench.stored()[1]) == 2
 
 
 def test_read_only_shards_are_spared_when_others_suffice() -> None:
-    bench = Bench(4)
-    bench.read_only = {shard(0), shard(1)}
-    bench.start()
-    for node in range(4):
-        bench.sealed(node)
-    for node in range(4):
-        bench.digested(node)
+    bench = sealed_bench(4, read_only=(0, 1))
+    tell(bench)
     assert bench.stored() == {1: {2: BRIDGE, 3: BRIDGE}}
 
 
 @pytest.mark.parametrize(("read_only", "cleaned"), [((0,), (1, 2, 3, 4)), ((0, 1), (0, 1, 2, 3, 4))])
 def test_who_knows_the_end_is_an_f_majority(read_only: tuple[int, ...], cleaned: tuple[int, ...]) -> None:
     """Shards that purge meet one that knows it wherever they can hold a copyset. Copies are stored where they may stay."""
-    bench = Bench(5)
-    bench.read_only = {shard(node) for node in read_only}
-    bench.start()
-    for node in range(5):
-        bench.sealed(node)
-    for node in range(5):
-        bench.digested(node)
+    bench = sealed_bench(5, read_only=read_only)
+    tell(bench)
     stored = bench.stored()
     assert not {node for kinds in stored.values() for node in kinds}.intersection(read_only)
     bench.answer_stores()
@@ -893,13 +886,8 @@ def test_who_knows_the_end_is_an_f_majority(read_only: tuple[int, ...], cleaned:
 
 def test_a_member_that_does_not_say_that_it_knows_the_end_is_done_without() -> None:
     """It may wait for others itself. Of five shards two take no new entries, so all five are told at first."""
-    bench = Bench(5, phase_timeout_us=SECOND)
-    bench.read_only = {shard(0), shard(4)}
-    bench.start()
-    for node in range(5):
-        bench.sealed(node)
-    for node in range(5):
-        bench.digested(node)
+    bench = sealed_bench(5, read_only=(0, 4), phase_timeout_us=SECOND)
+    tell(bench)
     bench.stored()
     bench.answer_stores()
     for node in (1, 2, 3, 4):
@@ -907,20 +895,15 @@ def test_a_member_that_does_not_say_that_it_knows_the_end_is_done_without() -> N
     bench.take(Clean)
     bench.advance(2 * SECOND)
     assert bench.metrics.epoch_restarts == 1
-    for node in range(5):
-        bench.digested(node)
+    tell(bench)
     bench.finish_epoch(1, 2, 3, 4)
 
 
 def test_one_that_was_slow_once_does_not_keep_one_in_that_always_fails() -> None:
     """The first attempt waits for two; both are left out as far as the others suffice, and the one that fails again first."""
-    bench = Bench(5, phase_timeout_us=SECOND, phase_timeout_max_us=SECOND)
-    bench.start()
-    for node in range(5):
-        bench.sealed(node)
+    bench = sealed_bench(5, phase_timeout_us=SECOND, phase_timeout_max_us=SECOND)
     for silent in ((0, 1), (0,)):
-        for node in range(5):
-            bench.digested(node)
+        tell(bench)
         bench.stored()
         bench.answer_stores()
         for node in sorted({node_of(clean.shard) for clean in bench.sent if type(clean) is Clean} - set(silent)):
@@ -934,39 +917,27 @@ def test_one_that_was_slow_once_does_not_keep_one_in_that_always_fails() -> None
 
 
 def test_a_read_only_shard_takes_the_place_of_a_writable_one_that_fails() -> None:
-    bench = Bench(5, phase_timeout_us=SECOND)
-    bench.read_only = {shard(4)}
-    bench.start()
-    for node in range(5):
-        bench.sealed(node)
-    for node in range(5):
-        bench.digested(node)
+    bench = sealed_bench(5, read_only=(4,), phase_timeout_us=SECOND)
+    tell(bench)
     bench.stored()
     bench.answer_stores()
     for node in (1, 2, 3):
         bench.cleaned(node)
     bench.take(Clean)
     bench.advance(2 * SECOND)
-    for node in range(5):
-        bench.digested(node)
+    tell(bench)
     bench.finish_epoch(1, 2, 3, 4)
 
 
 def test_a_member_that_refuses_is_done_without() -> None:
     """Its disk is full, and it takes no new entries."""
-    bench = Bench(5)
-    bench.read_only = {shard(0), shard(4)}
-    bench.start()
-    for node in range(5):
-        bench.sealed(node)
-    for node in range(5):
-        bench.digested(node, *([image(1, copyset=(0, 1))] if node == 0 else []))
+    bench = sealed_bench(5, read_only=(0, 4))
+    tell(bench, {0: image(1, copyset=(0, 1))})
     assert 0 in bench.stored()[1]
     bench.answer_stores(Status.NOSPC, nodes=(0,))
     bench.advance(SECOND)
     bench.sealed(0)  # before the others have told what they hold
-    for node in range(5):
-        bench.digested(node, *([image(1, copyset=(0, 1))] if node == 0 else []))
+    tell(bench, {0: image(1, copyset=(0, 1))})
     bench.finish_epoch(1, 2, 3, 4)
 
 
