@@ -37,6 +37,8 @@ _OK = Status.OK
 _ACTIVE = SequencerPhase.ACTIVE
 _EXHAUSTION_MARGIN = 100_000
 """An epoch with fewer ESNs left is replaced before it runs out of them."""
+_INTERNAL_RECORDS_MAX: Final = 1000
+"""Records of a frame to a log of the cluster itself, in which each becomes an entry: anybody may be able to append there, and the node does nothing else meanwhile."""
 _UNWANTED_US: Final = 30 * SECOND
 """How long an activation goes on after the last append stopped waiting for it. Who asks again must not find it begun anew: it may take longer than
 an append waits, and would never end."""
@@ -100,6 +102,8 @@ class AppendPath:
         if append.flags & _WRITE_STREAM and not (len(append.writer) == 16 and append.sequence):
             return Status.INVALID_PARAM
         if len(payload) > attributes.max_payload_bytes:
+            return Status.TOOBIG
+        if append.records > _INTERNAL_RECORDS_MAX and is_internal_log(append.log):
             return Status.TOOBIG
         if append.__class__ is GuardedAppend and (is_internal_log(append.log) or guard_of(append) is None):
             # Nobody guards the logs of the cluster itself, and nobody could take it back when somebody ended or fenced one.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google_crc32c import value as crc32c
 
@@ -9,7 +11,7 @@ from logdevice_py.config.attributes import Durability
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import EntryFlags, check_body, encode_body, parse_header
-from logdevice_py.core.ids import LOG_ID_MAX, LogId, NodeId, PeerId, metadata_log_of
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, LOG_ID_MAX, LogId, NodeId, PeerId, metadata_log_of
 from logdevice_py.core.lsn import LSN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, Send
 from logdevice_py.core.status import Status
@@ -135,6 +137,16 @@ class TestBatchingOfATurn:
         assert attributes is not None
         assert is_batched(LOG, attributes)
         assert not is_batched(LOG_ID_MAX, attributes)
+
+    @pytest.mark.parametrize(("records", "status"), [(1000, Status.OK), (1001, Status.TOOBIG)])
+    def test_a_frame_to_an_internal_log_does_not_become_any_number_of_entries(
+        self, records: int, status: Status
+    ) -> None:
+        """65,536 would have the node do nothing else for seconds."""
+        world = World(replace(make_config(), settings={"rebuilding": {"enabled": True}}))
+        request = world.append(encode_batch([b"x"] * records), flags=BATCH, records=records, log=EVENT_LOG_DELTAS)
+        world.run(1_000_000)
+        assert world.answer_to(request).status is status
 
 
 class TestPacking:
