@@ -129,12 +129,12 @@ async def _serve(config: str, nodes: list[int]) -> None:
 class _Cluster:
     """Three nodes of a checkout, and a client of the same checkout that does what it is told."""
 
-    def __init__(self, checkout: Path, durability: str, stack: contextlib.ExitStack) -> None:
+    def __init__(self, checkout: Path, durability: str, options: list[str], stack: contextlib.ExitStack) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
         program = "from logdevice_py.programs import dev_cluster; raise SystemExit(dev_cluster())"
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="logdevice-processor-time-"))
         shape = ["--nodes", "3", "--logs", "1", "--replicate", "node:3", "--racks", "1", "--durability", durability]
-        command = [sys.executable, "-P", "-c", program, "up", "--dir", directory, *shape]
+        command = [sys.executable, "-P", "-c", program, "up", "--dir", directory, *shape, *options]
         cluster = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         stack.callback(cluster.wait)
         stack.callback(cluster.terminate)
@@ -164,11 +164,14 @@ class _Cluster:
 
 
 def _measure(
-    checkouts: tuple[Path, Path], durability: str, pairs: int, scale: float, kinds: list[str]
+    checkouts: tuple[Path, Path], durability: str, options: list[str], pairs: int, scale: float, kinds: list[str]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Pairs of one cluster of each checkout."""
     with contextlib.ExitStack() as stack:
-        clusters = [_Cluster(checkout, durability, stack) for checkout in checkouts]
+        clusters = [
+            _Cluster(checkout, durability, given, stack)
+            for checkout, given in zip(checkouts, (options, []), strict=True)
+        ]
         found = []
         for pair in range(pairs + 1):
             sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
@@ -208,6 +211,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--clusters", type=int, default=2, help="how often both start new clusters")
     parser.add_argument("--pairs", type=int, default=10, help="of each two clusters")
     parser.add_argument("--durability", choices=("sync", "async"), default="async")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        help="of ld-dev-cluster up, of this checkout's clusters: --option=--no-rebuilding beside one that has no rebuilding by default",
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="how much work, as a multiple")
     parser.add_argument(
         "--kinds",
@@ -229,7 +238,14 @@ def main(argv: list[str] | None = None) -> int:
     checkouts = Path(__file__).resolve().parent.parent, arguments.other.resolve()
     runs = []
     for number in range(arguments.clusters):
-        runs += _measure(checkouts, arguments.durability, arguments.pairs, arguments.scale, arguments.kinds)
+        runs += _measure(
+            checkouts,
+            arguments.durability,
+            arguments.option,
+            arguments.pairs,
+            arguments.scale,
+            arguments.kinds,
+        )
         print(f"clusters {number + 1} of {arguments.clusters}", file=sys.stderr, flush=True)
     print(
         f"{arguments.pairs} alternated pairs on each of {arguments.clusters} clusters, three copies, durability {arguments.durability}, "
