@@ -398,7 +398,5 @@ def wait_of_epoch(epoch: EpochRecovery) -> tuple[WaitCause, tuple[ShardId, ...]]
     if epoch.state is EpochRecoveryState.MUTATION:
         return WaitCause.RECOVERY_STORES, tuple(sorted(epoch.attempt.unanswered_stores()))
     if epoch.state is EpochRecoveryState.CLEAN:
-        return WaitCause.CLEAN, tuple(
-            shard for shard, member in shards.members.items() if member.state is RecoveryShardState.CLEANING
-        )
+        return WaitCause.CLEAN, tuple(shards.cleaning())
     return WaitCause.EPOCH_STORE, ()

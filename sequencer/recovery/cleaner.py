@@ -56,7 +56,7 @@ class Cleaner:
     @property
     def finished(self) -> bool:
         """Every member has it on disk."""
-        return not any(member.state is RecoveryShardState.CLEANING for member in self._shards.members.values())
+        return not self._shards.cleaning()
 
     def _ask(self, member: RecoveryShard, now: Micros) -> None:
         plan = self._plan

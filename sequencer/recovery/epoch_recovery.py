@@ -236,10 +236,7 @@ class EpochRecovery:
 
     def _on_stuck(self, now: Micros) -> None:
         hit("recovery_phase_timed_out")
-        self.shards.note_failing(self.attempt.unanswered_stores())
-        self.shards.note_failing(
-            shard for shard, member in self.shards.members.items() if member.state is RecoveryShardState.CLEANING
-        )
+        self.shards.note_failing([*self.attempt.unanswered_stores(), *self.shards.cleaning()])
         self._restart(now)
 
     def _go_on(self, now: Micros, *, restart: bool) -> None:

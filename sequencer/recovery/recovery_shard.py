@@ -127,6 +127,10 @@ class RecoveryShards:
             self._places.update(found)
             self.domains.relocate(self._places.get)
 
+    def cleaning(self) -> list[ShardId]:
+        """Members of the mutation set that have not said yet that they know the end."""
+        return [shard for shard, member in self.members.items() if member.state is RecoveryShardState.CLEANING]
+
     def at_least(self, state: RecoveryShardState) -> list[ShardId]:
         """The shards that came as far as `state`."""
         return [shard for shard, member in self.members.items() if member.state >= state]
@@ -172,9 +176,10 @@ class RecoveryShards:
 
     def _without_failing(self, shards: list[ShardId]) -> list[ShardId]:
         """Without those that failed in earlier attempts, as far as the others suffice."""
-        for shard in sorted(shards, key=lambda shard: -self._failed[shard]):
+        failing = [shard for shard in shards if self._failed[shard]]
+        for shard in sorted(failing, key=lambda shard: -self._failed[shard]):
             others = [other for other in shards if other != shard]
-            if self._failed[shard] and self._suffice(others):
+            if self._suffice(others):
                 hit("recovery_without_failing_member")
                 shards = others
         return shards

@@ -65,11 +65,12 @@ class CleanHandler:
             elif state.sealed > message.seal_epoch:
                 hit("clean_preempted")
                 answers.append(self._answer(state, epoch, Status.PREEMPTED))
-            elif epoch <= state.clean_epoch and not ends_anew(state, message.seal_epoch, item):
-                answers.append(self._answer(state, epoch, Status.OK))
             elif epoch <= state.clean_epoch:
-                hit("clean_of_epoch_recovered_twice")
-                writing.append((state, item))
+                if ends_anew(state, message.seal_epoch, item):
+                    hit("clean_of_epoch_recovered_twice")
+                    writing.append((state, item))
+                else:
+                    answers.append(self._answer(state, epoch, Status.OK))
             elif epoch > state.clean_epoch + 1 or self._purges.is_purging(state):
                 # Beside a purge, whose write may be on its way, that of a lower epoch would turn the last clean epoch back.
                 hit("clean_waits_for_purge")
@@ -142,7 +143,7 @@ class CleanHandler:
 
 
 def ends_anew(state: LogState, seal_epoch: Epoch, item: CleanLog) -> bool:
-    """Whether this is a later recovery than the one that is known here. One that proves less does not take back what the other proved."""
+    """Whether a later recovery ended than is known here, and proves no less."""
     known = None if state.recovered is None else state.recovered.get(item.epoch)
     return known is not None and known.seal_epoch < seal_epoch and bool(item.authoritative) >= known.authoritative
 

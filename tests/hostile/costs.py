@@ -17,6 +17,8 @@ from pathlib import Path
 
 from google_crc32c import value as crc32c
 
+from benchmarks.storage_figures.processes import cost_of_node
+from server.dev.supervisor import Supervisor
 from tests.hostile.attacks import bombs
 from tests.hostile.wire import Cluster, Connection, encode, raw_frame
 from tests.integration.process_cluster import process_cluster
@@ -24,33 +26,6 @@ from tests.integration.process_cluster import process_cluster
 _FRAME_BYTES_MAX = 68_157_440
 _AT_ONCE = 50
 """Connections that are opened at the same time: a node takes no more than so many in a turn."""
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class MeasuredNode:
-    """The process that is measured."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    @property
-    def processor_seconds(self) -> float:
-        """That it has spent."""
-        values = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(values[11]) + int(values[12])) / _TICKS
-
-    @property
-    def memory(self) -> int:
-        """Bytes that it holds in memory now."""
-        return self._memory("VmRSS:")
-
-    @property
-    def peak(self) -> int:
-        """Bytes that it held in memory at most."""
-        return self._memory("VmHWM:")
-
-    def _memory(self, name: str) -> int:
-        return int(Path(f"/proc/{self.pid}/status").read_text().partition(name)[2].split()[0]) << 10
 
 
 @asynccontextmanager
@@ -66,18 +41,18 @@ async def connections(cluster: Cluster, count: int, *, introduced: bool = True) 
         yield peers
 
 
-async def cost_before_hello(cluster: Cluster, node: MeasuredNode, frame: bytes, count: int) -> float:
+async def cost_before_hello(cluster: Cluster, supervisor: Supervisor, frame: bytes, count: int) -> float:
     """Processor milliseconds of the node for a connection that sends this and is ended, without that of one that sends nothing."""
 
     async def spent(frame: bytes) -> float:
-        began = node.processor_seconds
+        began = cost_of_node(supervisor, 0).cpu_seconds
         for _ in range(0, count, _AT_ONCE):
             async with connections(cluster, _AT_ONCE, introduced=False) as peers:
                 if frame:
                     await asyncio.gather(*(peer.say(frame) for peer in peers))
                     ended = await asyncio.gather(*(peer.hear_the_end() for peer in peers))
                     assert all(ended), "the node takes such a frame before HELLO"
-        return 1000 * (node.processor_seconds - began) / count
+        return 1000 * (cost_of_node(supervisor, 0).cpu_seconds - began) / count
 
     nothing = await spent(b"")
     return await spent(frame) - nothing
@@ -93,29 +68,38 @@ async def measure(directory: Path, *, frames: int, begun: int, idle: int) -> boo
         print(f"{what}: {value:.2f} {unit}, at most {bound:g} {'' if value <= bound else '- EXCEEDED'}", flush=True)
 
     async with process_cluster(directory, nodes=1, racks=1, replicate="node:1") as processes:
-        [child] = processes.supervisor.children.values()
-        node, cluster = MeasuredNode(child.process.pid), Cluster.read(Path(processes.file))
+        supervisor, cluster = processes.supervisor, Cluster.read(Path(processes.file))
         hello = Connection(cluster, 0).hello()
         worst = {f"msgpack bomb {number}": raw_frame(1, each) for number, each in enumerate(bombs(4000), 1)}
         worst["HELLO to another node"] = Connection(cluster, 0).hello(destination=9)
         worst["a message that is no HELLO"] = encode("GetSeqState", log=1)
         worst["64 KB that are no frame"] = os.urandom(65_000)
         for name, frame in worst.items():
-            tell(f"before HELLO, {name}", await cost_before_hello(cluster, node, frame, frames), "ms of a processor", 1)
+            tell(
+                f"before HELLO, {name}",
+                await cost_before_hello(cluster, supervisor, frame, frames),
+                "ms of a processor",
+                1,
+            )
         head = struct.pack(">IHBB", _FRAME_BYTES_MAX - 4, 0, 3, 0)
         head += crc32c(head).to_bytes(4, "big")
-        before = node.memory
+        before = cost_of_node(supervisor, 0).resident_bytes
         async with connections(cluster, begun) as peers:
             began = time.monotonic()
             await asyncio.gather(*(peer.say(head + bytes(1000)) for peer in peers))
             ended = await asyncio.gather(*(peer.hear_the_end(seconds=30) for peer in peers))
             took = time.monotonic() - began
         assert all(ended), f"{len(ended) - sum(ended)} connections stay"
-        tell(f"{begun} begun frames of {_FRAME_BYTES_MAX >> 20} MiB", (node.peak - before) / 2**20, "MiB", 64)
+        tell(
+            f"{begun} begun frames of {_FRAME_BYTES_MAX >> 20} MiB",
+            (cost_of_node(supervisor, 0).peak_bytes - before) / 2**20,
+            "MiB",
+            64,
+        )
         tell(f"{begun} begun frames, until the last connection ended", took, "s", 11)
-        before = node.memory
+        before = cost_of_node(supervisor, 0).resident_bytes
         async with connections(cluster, idle):
-            tell(f"{idle} idle connections", (node.memory - before) / 2**20, "MiB", 256)
+            tell(f"{idle} idle connections", (cost_of_node(supervisor, 0).resident_bytes - before) / 2**20, "MiB", 256)
             async with Connection(cluster, 0) as another:
                 await another.say(hello)
                 print(f"one more is {'served' if await another.wait_for('Ack') else 'refused'}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.percentiles import percentile
+from benchmarks.storage_figures.processes import cost_of_node
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
@@ -262,11 +263,7 @@ async def _hostile(
 
 
 def _processor_seconds(cluster: ProcessCluster) -> float:
-    total = 0.0
-    for child in cluster.supervisor.children.values():
-        values = Path(f"/proc/{child.process.pid}/stat").read_text().rpartition(")")[2].split()
-        total += (int(values[11]) + int(values[12])) / 100
-    return total
+    return sum(cost_of_node(cluster.supervisor, node).cpu_seconds for node in cluster.supervisor.children)
 
 
 async def run_hostile(

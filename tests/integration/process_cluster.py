@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.storage_figures.processes import cost_of_node
 from client.client import Client
 from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.core.ids import LogId, NodeId
@@ -57,12 +58,11 @@ class ProcessCluster:
 
     def peak_memory(self) -> dict[int, int]:
         """Bytes that each running node held in memory at most."""
-        peaks = {}
-        for node, child in self.supervisor.children.items():
-            if child.process.returncode is None:
-                status = Path(f"/proc/{child.process.pid}/status").read_text()
-                peaks[int(node)] = int(status.partition("VmHWM:")[2].split()[0]) << 10
-        return peaks
+        return {
+            int(node): cost_of_node(self.supervisor, node).peak_bytes
+            for node, child in self.supervisor.children.items()
+            if child.process.returncode is None
+        }
 
     async def start(self, *nodes: int) -> None:
         """Start again."""

@@ -900,7 +900,7 @@ def test_a_member_that_does_not_say_that_it_knows_the_end_is_done_without() -> N
 
 
 def test_one_that_was_slow_once_does_not_keep_one_in_that_always_fails() -> None:
-    """The first attempt waits for two; both are left out as far as the others suffice, and the one that fails again first."""
+    """The first attempt waits for two; both are left out as far as the others suffice, beginning with who fails again."""
     bench = sealed_bench(5, phase_timeout_us=SECOND, phase_timeout_max_us=SECOND)
     for silent in ((0, 1), (0,)):
         tell(bench)
