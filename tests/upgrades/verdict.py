@@ -16,8 +16,14 @@ class WriterJournal:
     unknown: set[int] = field(default_factory=set)
     """Numbers of records that may be there or not."""
     failures: list[str] = field(default_factory=list)
-    latencies: list[int] = field(default_factory=list)
-    """Microseconds."""
+    failed_due: list[float] = field(default_factory=list)
+    """When appends were due that were refused or have an unknown outcome, each time that they were."""
+    latencies: list[tuple[int, float]] = field(default_factory=list)
+    """Of each acknowledged append the microseconds from when it was due, and when that was."""
+
+    def keeps_up(self, late: float) -> bool:
+        """Whether the last append took no longer than that many seconds from when it was due: nothing waits behind it."""
+        return bool(self.latencies) and self.latencies[-1][0] <= late * 1e6
 
     @staticmethod
     def of(lines: Sequence[list[Any]]) -> WriterJournal:
@@ -27,8 +33,10 @@ class WriterJournal:
             if kind == "ok":
                 assert number not in written.acknowledged, f"{number} was acknowledged twice"
                 written.acknowledged[number] = (rest[0], rest[1])
-                written.latencies.append(rest[2])
-            elif kind == "unknown":
+                written.latencies.append((rest[2], rest[3]))
+                continue
+            written.failed_due.append(rest[1])
+            if kind == "unknown":
                 written.unknown.add(number)
             else:
                 written.failures.append(f"{number}: {rest[0]}")

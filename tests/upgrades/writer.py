@@ -1,5 +1,6 @@
-"""Appends to a log until SIGTERM, and notes what came of it, a JSON array a line: ``["ok", number, lsn, offset, microseconds]``, ``["unknown", number, text]``
-or ``["failed", number, text]``. It runs with earlier versions of the package, too: public names only.
+"""Appends to a log until SIGTERM, and notes what came of it, a JSON array a line: ``["ok", number, lsn, offset, microseconds, due]``, ``["unknown", number, text, due]``
+or ``["failed", number, text, due]``. Microseconds count from when the append was due, in seconds of the monotonic clock: one that waits for the append before it is late
+as well. It runs with earlier versions of the package, too: public names only.
 
 ``python writer.py CLUSTER_FILE LOG direct|buffered``
 """
@@ -14,8 +15,10 @@ import time
 
 from logdevice_py import Client, LogDeviceError
 
+INTERVAL = 0.04
+"""Seconds from when one append is due until the next one is: 25 a second."""
 PAUSE = 0.01
-"""Seconds between appends."""
+"""Seconds until a refused append is tried again."""
 
 
 def say(*what: object) -> None:
@@ -28,25 +31,28 @@ async def main(file: str, log: int, way: str) -> None:
     number = 0
     async with Client(file) as client, client.buffered_writer() as writer:
         appends = writer if way == "buffered" else client
+        due = 0.0
         while not stop.is_set():
+            # the first one waits for connections; those behind it are not late for that
+            due = due + INTERVAL if number > 1 else time.monotonic()
             number += 1
-            begin = time.monotonic()
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
             while True:
                 try:
                     receipt = await appends.append(log, f"{way} {number}".encode())
                 except LogDeviceError as error:
                     if error.maybe_applied:
-                        say("unknown", number, str(error))
+                        say("unknown", number, str(error), due)
                     elif error.retriable and not stop.is_set():
-                        say("failed", number, str(error))
+                        say("failed", number, str(error), due)
                         await asyncio.sleep(PAUSE)
                         continue
                     else:
-                        say("failed", number, str(error))
+                        say("failed", number, str(error), due)
                 else:
-                    say("ok", number, int(receipt.lsn), receipt.batch_offset, int((time.monotonic() - begin) * 1e6))
+                    late = int((time.monotonic() - due) * 1e6)
+                    say("ok", number, int(receipt.lsn), receipt.batch_offset, late, due)
                 break
-            await asyncio.sleep(PAUSE)
 
 
 if __name__ == "__main__":
