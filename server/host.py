@@ -29,7 +29,7 @@ from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.placement.cluster_placement import check_policy
 from logdevice_py.runtime.append_trace import AppendTrace, uninstall
 from logdevice_py.runtime.clock import monotonic_us, wall_us
-from logdevice_py.runtime.diagnostics import Diagnostics
+from logdevice_py.runtime.diagnostics import FIELDS, Diagnostics
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport, bind
@@ -359,16 +359,17 @@ class NodeHost:
         now = monotonic_us()
         for notice in notices:
             shard = format_shard(notice.shard)
-            self._diagnostics.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now)
+            self._diagnostics.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now, shard=shard)
 
     def _say_of_logs(self, notices: list[LogNotice]) -> None:
         now = monotonic_us()
         for notice in notices:
-            self._diagnostics.warn(notice.kind, notice.text, now)
+            self._diagnostics.warn(notice.kind, notice.text, now, log=notice.log)
 
     def _say_of_event_log(self, notices: list[EventLogNotice]) -> None:
         for notice in notices:
-            log.log(logging.WARNING if notice.alarm else logging.INFO, "%s", notice.text)
+            level = logging.WARNING if notice.alarm else logging.INFO
+            log.log(level, "%s", notice.text, extra={FIELDS: {"kind": notice.kind}})
 
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:

@@ -23,6 +23,7 @@ from server.die_with_parent import die_with_parent
 from server.duties.keeper import DutyKeeper
 from server.epoch_report import report_epochs
 from server.host import NodeHost
+from server.log_lines import JSON, TEXT, formatter_of
 from server.node_settings import NodeSettings
 from server.open_files import allow_open_files, files_needed
 from server.os_errors import explain
@@ -87,6 +88,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--die-with", type=int, metavar="PID", help="end when this parent process is gone")
     parser.add_argument("-v", "--verbose", action="store_true", help="log details")
+    parser.add_argument(
+        "--log-lines",
+        choices=(TEXT, JSON),
+        default=TEXT,
+        help="what a line of the node's log is: text, or a JSON object for programs that collect logs (default: text)",
+    )
     arguments = parser.parse_args(argv)
     if arguments.inspect is not None:
         return _inspect(arguments.inspect)
@@ -104,11 +111,9 @@ def main(argv: list[str] | None = None) -> int:
         return _report_epochs(arguments.config, NodeId(arguments.node), arguments.data)
     if arguments.die_with is not None:
         die_with_parent(arguments.die_with)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if arguments.verbose else logging.INFO,
-        format=f"%(asctime)s N{arguments.node} %(levelname)s %(message)s",
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if arguments.verbose else logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(formatter_of(arguments.log_lines, NodeId(arguments.node)))
     keep_files_private()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
@@ -119,11 +124,14 @@ def main(argv: list[str] | None = None) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data, accepted, place))
     except LogDeviceError as error:
-        print(f"logdeviced: {error.detail or error}", file=sys.stderr)
-        return 1
+        why = str(error.detail or error)
     except OSError as error:
-        print(f"logdeviced: {explain(error)}", file=sys.stderr)
-        return 1
+        why = explain(error)
+    if arguments.log_lines == JSON:
+        log.critical("%s", why)
+    else:
+        print(f"logdeviced: {why}", file=sys.stderr)
+    return 1
 
 
 def _reach(text: str) -> tuple[str, Any]:

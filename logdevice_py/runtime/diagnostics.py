@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from logdevice_py.core.units import SECOND, Micros
 
 LINES_MAX = 20
 """Lines of one kind in an interval."""
 INTERVAL = 10 * SECOND
+FIELDS: Final = "fields"
+"""Attribute of a log record: what a line is about, by name, for logs that programs read."""
 
 
 class Diagnostics:
@@ -22,8 +25,13 @@ class Diagnostics:
         self._lines: dict[str, int] = {}
         self._unsaid: dict[str, int] = {}
 
-    def warn(self, kind: str, text: str, now: Micros) -> None:
-        """One line. `kind` is one of a few fixed texts: lines of the same kind count together."""
+    def warn(self, kind: str, text: str, now: Micros, **about: str | int) -> None:
+        """One line.
+
+        Args:
+            kind: one of a few fixed texts: lines of the same kind count together.
+            about: the shard, the log or what else the text names.
+        """
         begun = self._begun.get(kind)
         if begun is None or now - begun >= INTERVAL:
             self._begun[kind] = now
@@ -31,7 +39,7 @@ class Diagnostics:
             self.flush(kind)
         if self._lines[kind] < LINES_MAX:
             self._lines[kind] += 1
-            self._log.warning("%s", text)
+            self._log.warning("%s", text, extra={FIELDS: {"kind": kind, **about}})
         else:
             self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
 
@@ -39,7 +47,7 @@ class Diagnostics:
         """Say how many lines of a kind were left out."""
         unsaid = self._unsaid.pop(kind, 0)
         if unsaid:
-            self._log.warning("%d further times: %s", unsaid, kind)
+            self._log.warning("%d further times: %s", unsaid, kind, extra={FIELDS: {"kind": kind}})
 
     def flush_all(self) -> None:
         """The same for all kinds, at the end."""
