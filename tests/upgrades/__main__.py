@@ -142,11 +142,11 @@ class UpgradedCluster:
 class UpgradeLoad:
     """A writer and two readers of each log, of both versions."""
 
-    def __init__(self, cluster: UpgradedCluster, versions: dict[str, Version], name: str) -> None:
+    def __init__(self, cluster: UpgradedCluster, versions: dict[str, Version], name: str, rate: float) -> None:
         self._directory = cluster.directory / name
         self._directory.mkdir()
         self.writers = {
-            log: self._start(versions[version], f"writer{log}", "writer.py", cluster.file, log, way)
+            log: self._start(versions[version], f"writer{log}", "writer.py", cluster.file, log, way, rate)
             for log, (way, version) in LOGS.items()
         }
         self.readers = {
@@ -185,7 +185,11 @@ class UpgradeLoad:
 
     def wait_until_on_time(self) -> None:
         """Until no writer has appends that are due and wait for those before them: a control with these proves nothing."""
-        until(lambda: all(self.written(log).keeps_up(LATE_MAX) for log in LOGS), "writers that keep up", self._said)
+        until(
+            lambda: all(self.written(log).keeps_up(LATE_MAX) for log in LOGS),
+            "writers that keep up (give a lower --rate)",
+            self._said,
+        )
 
     def _said(self) -> str:
         return "\n".join(path.read_text()[-500:] for path in sorted(self._directory.iterdir()))
@@ -297,12 +301,12 @@ def main(argv: list[str] | None = None) -> int:
         place.mkdir()
         cluster = UpgradedCluster(place, arguments.settings.replace("\\n", "\n"))
         try:
-            return run(cluster, versions, arguments.records, arguments.control, back=not arguments.no_way_back)
+            return run(cluster, versions, arguments)
         finally:
             cluster.close()
 
 
-def run(cluster: UpgradedCluster, versions: dict[str, Version], records: int, control: float, *, back: bool) -> int:
+def run(cluster: UpgradedCluster, versions: dict[str, Version], options: argparse.Namespace) -> int:
     """Upgrade under load, compare, go back under load, compare."""
     for node in range(NODES):
         cluster.launch(node, versions["old"])
@@ -311,19 +315,19 @@ def run(cluster: UpgradedCluster, versions: dict[str, Version], records: int, co
     loads: list[UpgradeLoad] = []
     wrong: list[str] = []
     goals: list[str] = []
-    for name, way in (("upgrade", "new"), ("way back", "old"))[: 2 if back else 1]:
-        loads.append(UpgradeLoad(cluster, versions, way))
+    for name, way in (("upgrade", "new"), ("way back", "old"))[: 1 if options.no_way_back else 2]:
+        loads.append(UpgradeLoad(cluster, versions, way, options.rate))
         try:
-            loads[-1].wait_for(records)
+            loads[-1].wait_for(options.records)
             loads[-1].wait_until_on_time()
             began = time.monotonic()
-            time.sleep(control)
+            time.sleep(options.control)
             replaced = time.monotonic()
             for node in range(NODES):
                 cluster.stop(node)
                 cluster.launch(node, versions[way])
                 cluster.await_ready(node, versions[way])
-                loads[-1].wait_for(records)
+                loads[-1].wait_for(options.records)
                 print(f"{name}: N{node} is of the {way} version", flush=True)
             ended = time.monotonic()
         finally:

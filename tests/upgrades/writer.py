@@ -2,7 +2,7 @@
 or ``["failed", number, text, due]``. Microseconds count from when the append was due, in seconds of the monotonic clock: one that waits for the append before it is late
 as well. It runs with earlier versions of the package, too: public names only.
 
-``python writer.py CLUSTER_FILE LOG direct|buffered``
+``python writer.py CLUSTER_FILE LOG direct|buffered RATE``: so many appends are due in a second, each begun when it is due and the one before it is answered.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import time
 
 from logdevice_py import Client, LogDeviceError
 
-INTERVAL = 0.04
-"""Seconds from when one append is due until the next one is: 25 a second."""
 PAUSE = 0.01
 """Seconds until a refused append is tried again."""
 
@@ -25,7 +23,7 @@ def say(*what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-async def main(file: str, log: int, way: str) -> None:
+async def main(file: str, log: int, way: str, rate: float) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     number = 0
@@ -34,7 +32,7 @@ async def main(file: str, log: int, way: str) -> None:
         due = 0.0
         while not stop.is_set():
             # the first one waits for connections; those behind it are not late for that
-            due = due + INTERVAL if number > 1 else time.monotonic()
+            due = due + 1 / rate if number > 1 else time.monotonic()
             number += 1
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             while True:
@@ -56,4 +54,4 @@ async def main(file: str, log: int, way: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])))
