@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from typing import Final
 
@@ -43,3 +44,17 @@ def allow_open_files(needed: int) -> None:
         f"this node may need {needed} open files and sockets, and its process may have {hard}: raise the limit (LimitNOFILE= of its systemd unit, "
         "ulimit -Hn) or lower connections_max and connections_introducing_max in [settings.runtime] or open_files_max in [settings.storage]",
     )
+
+
+def open_files() -> int | None:
+    """How many files and sockets this process has open; None where the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # the directory itself is open meanwhile
+    except OSError:
+        return None
+
+
+def open_files_limit() -> int | None:
+    """How many it may have; None: any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

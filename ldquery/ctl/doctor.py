@@ -1,4 +1,4 @@
-"""``ldctl doctor``: looks for what will hurt later: clocks, versions, replication, places, disks, certificates. Each finding says what to do."""
+"""``ldctl doctor``: looks for what will hurt later: clocks, versions, replication, places, disks, limits, certificates. Each finding says what to do."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ SKEW_US: Final = 500_000
 """Clocks further apart are a finding: retention by time, and times of records, go by them."""
 SPACE_LOW: Final = 20
 """Percent of a file system: less that is free is a finding; half of it is a bad one."""
+OPEN_FILES_HIGH: Final = 80
+"""Percent of the files and sockets that a process may have open: more is a finding."""
 CERTIFICATE_DAYS: Final = 21
 """A certificate that counts for fewer days is a finding."""
 _DAY_US: Final = 86_400 * SECOND
@@ -88,6 +90,7 @@ def examine(config: ClusterConfig, answers: NodeAnswers) -> list[DoctorFinding]:
         *_of_cluster_file(config),
         *_of_clocks(answers.clocks),
         *_of_versions(config, answers.info),
+        *_of_limits(answers.info),
         *_of_certificates(config, answers),
         *_of_nodes(answers),
         *_of_maintenances(answers),
@@ -214,6 +217,15 @@ def _of_versions(config: ClusterConfig, info: list[dict[str, Any]]) -> Iterable[
     )
     if info and newest > oldest:
         yield DoctorFinding("bad", "nodes", "some nodes have no protocol in common", "Upgrade one release at a time.")
+
+
+def _of_limits(info: list[dict[str, Any]]) -> Iterable[DoctorFinding]:
+    for row in info:
+        used, most = row["open_files"], row["open_files_max"]
+        if used is not None and most is not None and used * 100 > most * OPEN_FILES_HIGH:
+            what = f"{used} of the {most} files and sockets are open that its process may have: the next connection or file after these fails"
+            do = "Raise the limit (LimitNOFILE= of its systemd unit, ulimit -n) and restart it; table sockets of ldquery says who is connected."
+            yield DoctorFinding("warn", f"N{row['node_id']}", what, do)
 
 
 def _of_certificates(config: ClusterConfig, answers: NodeAnswers) -> Iterable[DoctorFinding]:
@@ -353,7 +365,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "doctor",
         "looks for what will hurt later, and says what to do",
-        "Looks at clocks, versions, replication, locations, free space, certificates, the epoch store, rebuilding, settings that operators changed and stores that take space for nothing; prints each finding with what to do "
+        "Looks at clocks, versions, replication, locations, free space, limits of open files, certificates, the epoch store, rebuilding, settings that operators changed and stores that take space for nothing; prints each finding with what to do "
         "about it. What is wrong at this moment is told by ldctl status. Exit status 0: nothing to do; 5: something is bad or to be looked at; 4: a node did not answer.",
         lambda options: None,
         _doctor,

@@ -119,6 +119,13 @@ class InfoRow:
         _TEXT,
         "What the node sees to for the whole cluster, and why that fails: maintenances, janitors; empty: nothing.",
     )
+    open_files: int | None = column(
+        _INTEGER, "Files and sockets that the process has open; NULL: the system does not tell."
+    )
+    open_files_max: int | None = column(
+        _INTEGER,
+        "So many it may have; the next one fails. NULL: there is no limit, or the node is of an earlier version.",
+    )
 
 
 @table("configuration", TableSource.EVERY_NODE)

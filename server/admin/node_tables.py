@@ -51,6 +51,7 @@ from sequencer.settings import SequencerSettings
 from server.live_sections import is_live
 from server.live_settings import LiveSettings
 from server.node import Node
+from server.open_files import open_files, open_files_limit
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.settings import StorageSettings
 
@@ -110,6 +111,8 @@ def info_rows(host: AdminView) -> Iterator[InfoRow]:
         logs_leaving_departed_shards=0 if sequencer is None else len(sequencer.idle_logs.waiting()),
         configuration_trouble=host.configuration.trouble,
         duties="; ".join(host.duties()),
+        open_files=open_files(),
+        open_files_max=open_files_limit(),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
 import pytest
 
 from logdevice_py.config.admin import AdminSettings
 from logdevice_py.core.status import LogDeviceError
 from server.node_settings import NodeSettings
-from server.open_files import allow_open_files, files_needed
+from server.open_files import allow_open_files, files_needed, open_files, open_files_limit
 
 ADMIN = AdminSettings()
 
@@ -45,3 +46,14 @@ def test_sockets_and_stores_count() -> None:
     assert files_needed(more, ADMIN, 1, 5) - files_needed(few, ADMIN, 1, 5) == 100
     admins = AdminSettings(connections_max=ADMIN.connections_max + 1000)
     assert files_needed(few, admins, 1, 5) - files_needed(few, ADMIN, 1, 5) == 1000
+
+
+def test_what_is_open_and_may_be_is_told(tmp_path: Path, limits: list[tuple[int, int]]) -> None:
+    before = open_files()
+    if before is None:
+        pytest.skip("the system does not tell")
+    with open(tmp_path / "one", "wb"), open(tmp_path / "two", "wb"):
+        assert open_files() == before + 2
+    assert open_files_limit() == 100
+    limits.append((resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert open_files_limit() is None

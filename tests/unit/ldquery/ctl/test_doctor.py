@@ -35,6 +35,8 @@ def info(node: int, **changed: Any) -> dict[str, Any]:
         "protocol_min": 3,
         "protocol_max": 7,
         "certificate_expires": None,
+        "open_files": None,
+        "open_files_max": None,
         **changed,
     }
 
@@ -137,6 +139,16 @@ def test_a_disk_on_which_little_is_free(available: int, severity: str | None) ->
     assert [each.severity for each in findings] == ([severity] if severity else [])
     if severity:
         assert f"{available}.0 GB of 100.0 GB are free" in only(findings, "are free").what
+
+
+@pytest.mark.parametrize(
+    ("used", "most", "told"), [(80, 100, 0), (81, 100, 1), (81, None, 0), (None, 100, 0), (None, None, 0)]
+)
+def test_a_process_that_may_open_few_further_files(used: int | None, most: int | None, told: int) -> None:
+    findings = found(answers=NodeAnswers(info=[info(2, open_files=used, open_files_max=most)]))
+    assert [(each.about, each.severity) for each in findings] == [("N2", "warn")] * told
+    if told:
+        only(findings, "81 of the 100 files and sockets")
 
 
 @pytest.mark.parametrize(("days", "severity"), [(30, None), (20, "warn"), (6, "bad"), (-1, "bad")])
