@@ -1,39 +1,12 @@
-"""How fast the console answers in a real browser, with 1,000 logs and 60 nodes that are made up."""
+"""How fast the console answers in a real browser, with 1,000 logs and 60 nodes that are made up. By the clock: `tests.integration.console_figures`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.integration.browser import chromium, page_of
-from tests.integration.made_up_cluster import logs_of, made_up_console, state_of
-
-ANSWERED_MS = 100.0
-PAINTED_MS = 1000.0
-_TIMED = """async text => {
-  const field = document.getElementById("filter"), taken = [];
-  for (const value of text) {
-    await new Promise(resolve => requestAnimationFrame(resolve));
-    const began = performance.now();
-    field.value = value;
-    field.dispatchEvent(new Event("input", { bubbles: true }));
-    document.body.getBoundingClientRect();
-    // the frame with the change is painted before the next message
-    await new Promise(resolve => requestAnimationFrame(() => { const channel = new MessageChannel(); channel.port1.onmessage = resolve; channel.port2.postMessage(0); }));
-    taken.push(performance.now() - began);
-  }
-  return taken;
-}"""
-_SCROLLED = """async () => {
-  const grid = document.querySelector(".grid.tall"), taken = [];
-  for (let step = 0; step < 20; step++) {
-    await new Promise(resolve => requestAnimationFrame(resolve));
-    const began = performance.now();
-    grid.scrollTop += 1500;
-    await new Promise(resolve => requestAnimationFrame(() => { const channel = new MessageChannel(); channel.port1.onmessage = resolve; channel.port2.postMessage(0); }));
-    taken.push(performance.now() - began);
-  }
-  return taken;
-}"""
+from tests.integration.console_figures import ANSWERED_MS, FILTERED, LARGE, PAINTED_MS, SCROLLED, TYPED
+from tests.integration.made_up_cluster import made_up_console
 
 
 async def _spent(session: Any) -> float:
@@ -43,8 +16,7 @@ async def _spent(session: Any) -> float:
 
 
 async def test_a_thousand_logs_are_filtered_and_scrolled_at_once() -> None:
-    answers = {"state": state_of(60, 6), "logs": logs_of(1000)}
-    async with made_up_console(answers) as base, page_of(chromium(), viewport={"width": 1360, "height": 850}) as page:
+    async with made_up_console(LARGE) as base, page_of(chromium(), viewport={"width": 1360, "height": 850}) as page:
         session = await page.context.new_cdp_session(page)
         await session.send("Performance.enable", {"timeDomain": "threadTicks"})
         await page.goto(base)
@@ -54,11 +26,8 @@ async def test_a_thousand_logs_are_filtered_and_scrolled_at_once() -> None:
         await page.wait_for_selector("text=1,000 logs")
         drawn = await page.eval_on_selector_all("tr.row", "rows => rows.length")
         assert 20 < drawn <= 60, "only rows that can be seen are in the document"
-        typed = [
-            word[:end] for word in ("/team1", "service-3", "events/99", "no such log") for end in range(len(word) + 1)
-        ]
         seen = {}
-        for name, script, given in (("filter", _TIMED, [*typed, ""]), ("scroll", _SCROLLED, None)):
+        for name, script, given in (("filter", FILTERED, TYPED), ("scroll", SCROLLED, None)):
             before = await _spent(session)
             taken = sorted(await page.evaluate(script, given))
             figures[name] = (await _spent(session) - before) / len(taken)
@@ -74,7 +43,7 @@ async def test_a_thousand_logs_are_filtered_and_scrolled_at_once() -> None:
         await page.fill("#filter", "no such log")
         assert await page.inner_text("td.empty") == "Nothing matches."
         await page.fill("#filter", "service-3/events/9")
-        found = sum("service-3/events/9" in row["path"] for row in answers["logs"]["logs"])
+        found = sum("service-3/events/9" in row["path"] for row in LARGE["logs"]["logs"])
         await page.wait_for_selector(f"text={found} of 1,000 logs")
         await page.wait_for_url("**/#/logs?filter=service-3*")
         await page.fill("#filter", "")
