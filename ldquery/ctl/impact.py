@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +15,9 @@ from client.node_tables import NodeAsker, as_dicts
 from ldquery.comparison import domains_of, interval_of, listed_shards
 from ldquery.ctl.health import all_of, ask_in_turn
 from ldquery.ctl.lost_shards import lacking_metadata
-from ldquery.ctl.verb import PROGRAM, Verb, access_of, say_of_nodes, show, show_rows
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, format_size, say_of_nodes, show, show_rows
 from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import (
     INTERNAL_LOGS,
     LogId,
@@ -31,7 +32,9 @@ from logdevice_py.core.ids import (
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import format_duration
 from logdevice_py.event_log.events import RebuildMode
+from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.impact import Impact, Loss, PlacedEpochs, ShardsNow, impact
 from logdevice_py.tables.catalog import TABLES
@@ -357,6 +360,49 @@ async def _copies(config: ClusterConfig, asker: NodeAsker, log: LogId, last: Lsn
     return None if failures else list(as_dicts(table, rows))
 
 
+def is_drained(found: Survey, shard: ShardId) -> bool:
+    """Whether a shard is empty, as the event log says."""
+    row = found.rebuildings.get(shard)
+    return row is not None and row["mode"] == RebuildMode.RELOCATE.name and row["status"] == "rebuilt"
+
+
+def takes_copies(found: Survey, shard: ShardId) -> bool:
+    """Whether a shard stores copies of others now, as far as it and the event log say."""
+    row = found.shards.get(shard)
+    return row is not None and bool(row["accepting_writes"]) and not row["no_space"] and shard not in found.rebuildings
+
+
+def space_lacking(found: Survey, going: Iterable[ShardId], takers: Iterable[ShardId]) -> str | None:
+    """What is said where what shards hold has no room elsewhere; None: it has, as far as is known.
+
+    Args:
+        going: whose copies are to be stored elsewhere.
+        takers: which store them.
+    """
+    full = [shard for shard in going if shard in found.shards and not is_drained(found, shard)]
+    held = sum(found.shards[shard]["stored_bytes"] for shard in full)
+    room = sum(found.shards[shard].get("spare_bytes") or 0 for shard in takers)
+    if held <= room:
+        return None
+    return f"{format_size(held)} are to be stored elsewhere, and the other shards have room for {format_size(room)}"
+
+
+def _advice_on_space(
+    config: ClusterConfig, found: Survey, going: Sequence[tuple[str, frozenset[ShardId]]]
+) -> Iterator[str]:
+    """Copies of who is away for long are stored elsewhere; who is soon back keeps them."""
+    grace = settings_from(RebuildingSettings, config.settings.get("rebuilding", {})).self_initiated_grace_period_us
+    if not config.rebuilding_enabled:
+        return
+    for names, shards in going:
+        takers = [shard for shard in config.writable_shards() if shard not in shards and takes_copies(found, shard)]
+        if any(found.shards[shard].get("spare_bytes") is None for shard in takers):
+            continue  # nodes of an earlier version do not tell
+        lacking = space_lacking(found, shards, takers)
+        if lacking is not None:
+            yield f"{names}: away for longer than {format_duration(grace)}, {lacking}: bring it back before, or trim or add space first"
+
+
 def impact_on(found: Survey, going: Collection[ShardId]) -> list[LogImpact]:
     """What logs lose that they have now, the worst first."""
     losses = [
@@ -416,6 +462,7 @@ def report(
         advice.append(
             f"nobody tells the nodesets of {len(found.unknown)} logs, {', '.join(found.unknown[:_LOGS_NAMED])}: unsafe as far as anybody knows"
         )
+    advice += _advice_on_space(config, found, going if one_by_one else [(", ".join(names), together)])
     how = "one after the other" if one_by_one else "at once" if len(going) > 1 else ""
     who = f"{', '.join(names)}{f' {how}' if how else ''}"
     verdict = f"safe: {who} may go: {len(found.logs) - 1} logs in use and the {METADATA_LOGS} keep data, reads, appends, recovery and rebuilding"
@@ -485,7 +532,7 @@ VERBS: tuple[Verb, ...] = (
         "what logs lose while nodes or shards are away",
         "Works out from the nodesets of all logs in use, and of the metadata logs, what is lost while these nodes or shards are away, for a while or for good: records (DATA), "
         "READS, APPENDS, RECOVERY after a sequencer dies, and REBUILDING of missing copies. Nodes that do not answer count as away. It changes nothing. "
-        "Exit status 0: nothing is lost that is not lost already; 5: something is; 4: not all nodesets could be read. Free space is not counted.",
+        "Exit status 0: nothing is lost that is not lost already; 5: something is; 4: not all nodesets could be read. That the others lack room for their copies is said; it loses nothing before these are away for longer than the grace period of rebuilding.",
         _options,
         _check_impact,
     ),

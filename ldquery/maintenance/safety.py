@@ -16,14 +16,12 @@ from typing import Final
 from client.maintenance.commands import MaintenanceKind
 from client.maintenance.settings import MaintenanceSettings
 from client.maintenance.state import Maintenance, MaintenancePhase, MaintenancesState
-from ldquery.ctl.impact import LogImpact, Survey, rows_of
-from ldquery.ctl.verb import format_size
+from ldquery.ctl.impact import LogImpact, Survey, rows_of, space_lacking
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.some_names import name_some
 from logdevice_py.core.units import format_duration
-from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.impact import Impact, Loss, PlacedEpochs, impact
@@ -226,11 +224,9 @@ class _Case:
                 yield f'"{replication}" could not be kept by the shards that are left: {_names(left)}'
 
     def _of_space(self) -> Iterator[str]:
-        full = [shard for shard in self.shards if shard in self.found.shards and not is_drained(self.found, shard)]
-        held = sum(self.found.shards[shard]["stored_bytes"] for shard in full)
-        room = sum(self.found.shards[shard].get("spare_bytes") or 0 for shard in self.writable() - self.going)
-        if held > room:
-            yield f"{format_size(held)} are to be stored elsewhere, and the other shards have room for {format_size(room)}"
+        lacking = space_lacking(self.found, self.shards, self.writable() - self.going)
+        if lacking is not None:
+            yield lacking
 
 
 def _count(logs: int) -> str:
@@ -239,14 +235,6 @@ def _count(logs: int) -> str:
 
 def _names(shards: Iterable[ShardId]) -> str:
     return name_some([format_shard(shard) for shard in sorted(shards)], _NAMED) or "none"
-
-
-def is_drained(found: Survey, shard: ShardId) -> bool | None:
-    """Whether a shard is empty, as the event log says; None: nobody drains it."""
-    row = found.rebuildings.get(shard)
-    if row is None or row["mode"] != RebuildMode.RELOCATE.name:
-        return None
-    return bool(row["status"] == "rebuilt")
 
 
 def restartable(config: ClusterConfig) -> list[NodeId]:

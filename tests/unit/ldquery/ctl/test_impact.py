@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -179,6 +180,31 @@ def test_what_nobody_tells_is_not_safe() -> None:
     assert not told("N3", silent={NodeId(3): "CONNFAILED"})["advice"], "it goes, and need not come back for that"
     everybody = told("N0", "N1", "N2", "N3")
     assert everybody["advice"][0] == "no node with the role sequencer would be left: nothing is appended then"
+
+
+def test_too_little_room_for_copies_is_said_of_who_is_away_for_long() -> None:
+    config = dataclasses.replace(CONFIG, settings={"rebuilding": {"enabled": True}})
+
+    def said(*names: str, one_by_one: bool = False, config: ClusterConfig = config, **changed: Any) -> list[str]:
+        survey = found()
+        usual: dict[str, Any] = {"stored_bytes": 6 * 10**9, "spare_bytes": 2 * 10**9}
+        rows = [{**row, **usual, **changed.get(f"N{row['node_id']}", {})} for row in shards()]
+        survey.shards = {S[row["node_id"]]: row for row in rows}
+        survey.rebuildings = {S[2]: event("N2:S0", "RELOCATE", "rebuilt")} if changed.get("drained") else {}
+        told = report(config, survey, going_shards(config, names), one_by_one=one_by_one)
+        return [line for line in told["advice"] if "room" in line]
+
+    assert said("N1") == []
+    assert said("N1", N3={"no_space": 1}) == [
+        "N1: away for longer than 20min, 6.0 GB are to be stored elsewhere, and the other shards have room for 4.0 GB: "
+        "bring it back before, or trim or add space first"
+    ]
+    assert "12.0 GB are to be stored elsewhere, and the other shards have room for 4.0 GB" in said("N0", "N1")[0]
+    assert said("N0", "N1", one_by_one=True) == []
+    assert said("N2", drained=True, N3={"no_space": 1}) == [], "it is empty"
+    assert "room for 4.0 GB" in said("N1", drained=True)[0], "who is drained takes nothing"
+    assert said("N1", config=CONFIG, N3={"no_space": 1}) == [], "without rebuilding nobody stores them elsewhere"
+    assert said("N1", N3={"spare_bytes": None}) == [], "an earlier version does not tell"
 
 
 @pytest.mark.parametrize("name", ["N9", "N1:S7", "3", "N1:", "rack1"])
