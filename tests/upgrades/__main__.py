@@ -287,6 +287,9 @@ def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.upgrades", description=__doc__)
     parser.add_argument("--from", dest="commit", default=OLDEST, help="the earlier version (default: 0.1.0)")
+    parser.add_argument(
+        "--rate", type=float, default=25, help="appends a second to each of the four logs (default: 25)"
+    )
     parser.add_argument("--records", type=int, default=150, help="of each writer between two steps")
     parser.add_argument(
         "--control", type=float, default=30, help="seconds of load before nodes are replaced (default: 30)"
