@@ -101,7 +101,7 @@ def decode_cell(content: bytes) -> tuple[WriteId, bytes]:
     """Who wrote a cell, and its payload; CorruptEntryError when it is none."""
     fields = _unpack(content, [int, int, int, int, bytes], ENCODED_SIZE_MAX)
     if fields[0] != CELL_VERSION:
-        raise CorruptEntryError(f"cell version {fields[0]} is not known")
+        raise CorruptEntryError(f"cell version {fields[0]} is not known, this program knows {CELL_VERSION}")
     return WriteId(WriterIdentity(NodeId(fields[1]), InstanceId(fields[2])), fields[3]), fields[4]
 
 

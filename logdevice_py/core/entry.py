@@ -227,7 +227,7 @@ def parse_header(image: bytes, *, alone: bool = False) -> EntryHeader:
         raise CorruptEntryError(f"an entry of {len(image)} bytes is shorter than a header")
     version, size, flags, wave, lng, records, body_length, body_crc, timestamp, log, lsn = _FIXED.unpack_from(image)
     if version != _PLAIN_VERSION and version != ENTRY_VERSION:
-        raise CorruptEntryError(f"entry version {version} is not known")
+        raise CorruptEntryError(f"entry version {version} is not known, this program knows up to {ENTRY_VERSION}")
     end = header_size(image) - 4
     if len(image) < end + 4 or _U32.unpack_from(image, end)[0] != crc32c(image[:end]):
         raise CorruptEntryError("the header of the entry does not match its checksum")

@@ -414,7 +414,7 @@ class RebuildingSet:
         try:
             fields = unpack_bounded(data)
             if whole(fields[0], 0, 1 << 16) != _SNAPSHOT_VERSION:
-                raise ValueError(f"version {fields[0]} is not known")
+                raise ValueError(f"version {fields[0]} is not known, this program knows {_SNAPSHOT_VERSION}")
             found = cls()
             version = found.version = Lsn(whole(fields[1], 0, LSN_LAST))
             found.round = Lsn(whole(fields[2], 0, version))

@@ -263,7 +263,7 @@ def _metadata(fields: Any) -> EpochMetaData:
     if type(fields) is not list or not fields or type(fields[0]) is not int:
         raise ValueError("an array that begins with its version expected")
     if fields[0] != METADATA_VERSION:
-        raise ValueError(f"version {fields[0]} is not known")
+        raise ValueError(f"version {fields[0]} is not known, this program knows {METADATA_VERSION}")
     if len(fields) < _FIELDS:
         raise ValueError(f"{len(fields)} fields instead of {_FIELDS}")
     epoch = _integer(fields[1], "epoch", EPOCH_MIN, EPOCH_MAX)

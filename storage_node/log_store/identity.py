@@ -15,6 +15,7 @@ from typing import Final
 import msgpack
 
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of, shard_id, shard_index_of
+from storage_node.log_store.later_format import LaterFormatError
 
 MARKER_VERSION: Final = 1
 NO_GENERATION: Final = Generation(0)
@@ -71,10 +72,14 @@ class ShardMarker:
 
         Raises:
             CorruptMarkerError: they are none.
+            LaterFormatError: a later version wrote them.
         """
         try:
-            version, cluster, node, index, generation, clean, boot, *later = msgpack.unpackb(data)[:9]
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            fields = msgpack.unpackb(data)
+            if type(fields[0]) is int and fields[0] > MARKER_VERSION:
+                raise LaterFormatError("the marker of the store", fields[0], MARKER_VERSION)
+            version, cluster, node, index, generation, clean, boot, *later = fields[:9]
+        except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
             raise CorruptMarkerError(f"the marker of the shard cannot be read: {error}") from None
         incarnation = later[0] if later else 0  # of a version that kept none
         birth = later[1] if len(later) > 1 else b""
@@ -86,7 +91,7 @@ class ShardMarker:
             and type(boot) is str
             and type(birth) is bytes
         ):
-            raise CorruptMarkerError(f"the marker of the shard has version {version!r} and unknown content")
+            raise CorruptMarkerError(f"the marker of the store has version {version!r} and unknown content")
         return cls(cluster, ShardId(node << 8 | index), Generation(generation), clean, boot, incarnation, birth)
 
     def opened(self, boot: str, before: ShardMarker | None = None) -> ShardMarker:

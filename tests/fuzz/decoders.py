@@ -101,6 +101,7 @@ from storage_node.log_store import keys as store_keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_losses
 from storage_node.log_store.identity import AcceptedLoss, CorruptMarkerError, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, LogMetadataKind
+from storage_node.log_store.later_format import LaterFormatError
 from storage_node.log_store.partitions import Partition
 from storage_node.log_store.rocksdb.wal_check import find_log_damage
 from storage_node.log_store.row_values import UnknownRowError
@@ -720,7 +721,7 @@ DECODERS = (
     Target("snapshots", _snapshots, _snapshot_seeds, (CorruptEntryError,)),
     Target("metadata", _metadata, _metadata_seeds, (CorruptEntryError,)),
     Target("cells", _cells, _cell_seeds, ()),
-    Target("rows", _rows, _row_seeds, (CorruptEntryError, CorruptMarkerError, UnknownRowError)),
+    Target("rows", _rows, _row_seeds, (CorruptEntryError, CorruptMarkerError, LaterFormatError, UnknownRowError)),
     Target("wal", _write_ahead_logs, _write_ahead_log_seeds, ()),
     Target(
         "cluster_file",

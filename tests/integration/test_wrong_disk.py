@@ -23,6 +23,8 @@ from server.dev.local_cluster import LocalCluster
 from server.dev.supervisor import write_cluster_file
 from server.host import NodeHost
 from server.registration import ShardRegistration
+from storage_node.log_store import identity
+from storage_node.log_store.extents import block_format
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss, ShardMarker
 from storage_node.log_store.rocksdb import RocksLogStore
 
@@ -224,3 +226,29 @@ async def test_a_directory_that_is_deleted_in_a_cluster_for_trying_things_is_mea
         await client.append(1, b"goes on")
         [service] = cluster.hosts[1].shards.values()
         assert service.contents.marker.generation == 2
+
+
+@pytest.mark.parametrize("store", ["rocksdb", "extents"])
+@pytest.mark.parametrize("what", ["marker", "extent"])
+async def test_a_store_that_a_later_version_wrote_is_refused_and_left_as_it_is(
+    tmp_path: Path, store: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (store, what) == ("rocksdb", "extent"):
+        pytest.skip("it has none")
+    config = make_config(tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, store=store)
+    write_cluster_file(tmp_path, config)
+    of_later = (identity, "MARKER_VERSION") if what == "marker" else (block_format, "EXTENT_VERSION")
+    with monkeypatch.context() as later:
+        later.setattr(*of_later, 2)
+        assert await run_once(tmp_path) == 1
+    before = sorted(path.name for path in (tmp_path / "n0").iterdir())
+    for accepted in (LOSS_NOT_ACCEPTED, ONE, AcceptedLoss(everything=True)):
+        with pytest.raises(LogDeviceError) as refused:
+            await run_once(tmp_path, accepted=accepted)
+        for part in ("N0:S0", str(tmp_path / "n0" / "shard0"), "has version 2, this program knows 1", "later version"):
+            assert part in refused.value.detail
+        assert "--accept-data-loss" not in refused.value.detail
+    assert sorted(path.name for path in (tmp_path / "n0").iterdir()) == before
+    with monkeypatch.context() as later:
+        later.setattr(*of_later, 2)
+        assert await run_once(tmp_path) == 1, "nothing was lost"

@@ -36,6 +36,7 @@ from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
 from storage_node.log_store.extents.disk import SECTOR
+from storage_node.log_store.later_format import LaterFormatError
 
 EXTENT_VERSION: Final = 1
 DATA_START: Final = 4096
@@ -95,7 +96,8 @@ class ExtentHeader:
         """From the first `DATA_START` bytes.
 
         Raises:
-            BadBlockError: neither copy can be read, or they are of a version not known here.
+            BadBlockError: neither copy can be read.
+            LaterFormatError: a later version wrote them.
         """
         for at in (0, HEADER_COPY_AT):
             one = data[at : at + HEADER_SIZE]
@@ -103,8 +105,10 @@ class ExtentHeader:
                 magic, version, _, cluster, shard, generation, run, number, salt, taken_run, taken, boot = (
                     _HEADER.unpack_from(one)
                 )
-                if magic != _EXTENT_MAGIC or version != EXTENT_VERSION:
-                    raise BadBlockError(f"an extent of version {version} is not known")
+                if magic != _EXTENT_MAGIC:
+                    raise BadBlockError("this is no extent")
+                if version != EXTENT_VERSION:
+                    raise LaterFormatError("an extent of the store", version, EXTENT_VERSION)
                 return cls(
                     cluster=cluster,
                     shard=shard,

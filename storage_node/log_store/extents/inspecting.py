@@ -29,6 +29,7 @@ from storage_node.log_store.extents.held_extents import INDEX, index_name
 from storage_node.log_store.extents.long_lived import TABLE
 from storage_node.log_store.extents.sorted_table import BadTableError, SortedTable
 from storage_node.log_store.extents.store import ExtentLogStore
+from storage_node.log_store.later_format import LaterFormatError
 from storage_node.log_store.settings import LogStoreSettings
 
 _DAMAGED_SHOWN: Final = 5
@@ -171,6 +172,8 @@ def _inspect_extent(disk: StoreDisk, name: str, limit: int | None) -> ExtentRepo
             report.used = offset
     except (BadBlockError, DiskError) as error:
         report.damage.append(str(error))
+    except LaterFormatError as error:
+        report.damage.append(error.detail)
     return report
 
 

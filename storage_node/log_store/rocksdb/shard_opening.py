@@ -17,6 +17,7 @@ from storage_node.log_store.extents.opening import EXTENTS, holds_extents, open_
 from storage_node.log_store.extents.store import ExtentLogStore
 from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import Contents
+from storage_node.log_store.later_format import LaterFormatError
 from storage_node.log_store.opening import Adopt, LoadContents, Look, Note, Quarantine, open_shard
 from storage_node.log_store.opening import Register as RegisterStep
 from storage_node.log_store.rocksdb.families import DATABASE
@@ -79,10 +80,13 @@ def open_store(directory: str, settings: LogStoreSettings, shard: ShardId) -> Sh
     Raises:
         StoreInUseError: it is open already.
         DamagedStoreError: it cannot be opened.
+        LaterFormatError: a later version wrote it.
     """
     refuse_in_use(directory, shard)
     try:
         return _make(directory, settings)
+    except LaterFormatError:
+        raise
     except LogDeviceError as error:
         if says_locked(error.detail):
             # somebody was faster, or it cannot be told who it is
@@ -117,6 +121,10 @@ class ShardOpening:
         """As `ShardService.open` promises."""
         try:
             return await self._open()
+        except LaterFormatError as error:
+            raise LogDeviceError(
+                error.status, f"{format_shard(self.shard)} in {self.directory}: {error.detail}"
+            ) from None
         except DamagedStoreError as error:
             if not replace_damaged:
                 raise
@@ -181,8 +189,10 @@ class ShardOpening:
 
 @contextlib.contextmanager
 def _damage() -> Iterator[None]:
-    """What a store fails with when it is read is damage of its files."""
+    """What a store fails with when it is read is damage of its files, unless a later version wrote them."""
     try:
         yield
+    except LaterFormatError:
+        raise
     except LogDeviceError as error:
         raise DamagedStoreError(error.status, error.detail) from None
