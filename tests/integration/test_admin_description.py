@@ -24,6 +24,7 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.runtime.http.try_page import PAGE, TRY_PAGE
 from tests.integration.test_admin_api import exchange, get, one_node, write_token
+from tests.unit.server.admin.test_dashboard import of_alerts, shown
 
 _USE = """
 import sys
@@ -189,3 +190,11 @@ async def test_metrics_tell_of_the_process_of_python_and_of_logs(cluster: LocalC
         (sample,) = families[f"logdevice_log_{name}"].samples
         assert sample.labels == {"log_id": "1"}
         assert sample.value >= least, name
+
+
+async def test_a_node_exports_every_series_of_the_dashboard_and_of_alerts(cluster: LocalCluster) -> None:
+    page = (await ask(cluster, "/metrics"))[1]
+    exported = {line.partition("{")[0].partition(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+    assert shown() - exported == set()
+    of_ldindexd = {"logdevice_index_log_undealt_age_seconds"}
+    assert of_alerts() - exported == of_ldindexd, "test_ldindexd.py looks for it"
