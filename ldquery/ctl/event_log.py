@@ -249,7 +249,13 @@ async def mark_unrecoverable(client: Client, shard: ShardId) -> RebuildingShard 
     """
     entry = (await read_rebuilding_set(client)).shards.get(shard)
     if entry is None:
-        raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} is not lost")
+        name = format_shard(shard)
+        advice = (
+            f"ldctl rebuild {name} says that it is"
+            if shard in client.config.storage_shards()
+            else "it left the configuration, and nothing waits for it"
+        )
+        raise LogDeviceError(Status.NOTFOUND, f"{name} is not lost, as far as the event log says: {advice}")
     state = await _append(
         client,
         ShardUnrecoverable(shard, entry.generation),

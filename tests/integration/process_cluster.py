@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.storage_figures.processes import cost_of_node
 from client.client import Client
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
@@ -103,8 +104,14 @@ async def process_cluster(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     attributes: Mapping[str, Any] | None = None,
     log_tree: bool = False,
+    rebuilding: bool = False,
+    change: Callable[[ClusterConfig], ClusterConfig] = lambda config: config,
 ) -> AsyncIterator[ProcessCluster]:
-    """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test."""
+    """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test.
+
+    Args:
+        change: makes of the configuration the one that is used.
+    """
     config = make_config(
         directory,
         nodes=nodes,
@@ -114,6 +121,7 @@ async def process_cluster(
         epoch_store=epoch_store,
         durability=durability,
         log_tree=log_tree,
+        rebuilding=rebuilding,
     )
     if settings is not None:
         config = dataclasses.replace(config, settings=settings)
@@ -123,6 +131,7 @@ async def process_cluster(
         config = dataclasses.replace(
             config, logs=LogTree.build(defaults={**tree.defaults, **attributes}, groups=groups)
         )
+    config = change(config)
     supervisor = ForkingSupervisor(directory, config)
     write_cluster_file(directory, config)
     while not layout.is_free(directory):  # noqa: ASYNC110 - nobody tells
