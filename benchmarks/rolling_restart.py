@@ -42,6 +42,7 @@ class AppendsAndReaders:
         """Milliseconds of each append, from when it was due."""
         self.stalls: list[float] = []
         """Seconds for which a reader had nothing, of each time that it had something then."""
+        self._last: dict[LogId, float] = {}
         self.failed: list[str] = []
         self._ends = False
         self._tasks = [asyncio.create_task(self._append(LogId(log))) for log in range(1, LOGS + 1)]
@@ -50,6 +51,11 @@ class AppendsAndReaders:
     def begin(self) -> None:
         """What was noted so far does not count."""
         self.spent, self.stalls, self.failed = [], [], []
+
+    def longest_stall(self) -> float:
+        """Seconds for which a reader had nothing, at most; also one that has nothing yet."""
+        now = time.perf_counter()
+        return max(*self.stalls, *(now - last for last in self._last.values()))
 
     async def end(self) -> None:
         """Wait for what is under way."""
@@ -78,11 +84,11 @@ class AppendsAndReaders:
 
     async def _read(self, log: LogId) -> None:
         async with self._reading.reader(log) as reader:
-            last = time.perf_counter()
+            self._last[log] = time.perf_counter()
             while await reader.read(1000):
                 now = time.perf_counter()
-                self.stalls.append(now - last)
-                last = now
+                self.stalls.append(now - self._last[log])
+                self._last[log] = now
 
 
 def _point(values: Sequence[float], part: float) -> float:
@@ -91,7 +97,7 @@ def _point(values: Sequence[float], part: float) -> float:
 
 
 def _row(name: str, load: AppendsAndReaders) -> tuple[float, float]:
-    p99, stall = _point(load.spent, 0.99), max(load.stalls)
+    p99, stall = _point(load.spent, 0.99), load.longest_stall()
     p50, most = _point(load.spent, 0.5), max(load.spent)
     print(
         f"{name:<10} {len(load.spent):>8} {len(load.failed):>6} {p50:8.2f} {p99:8.2f} {most:8.2f} {stall:10.2f}",
