@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.upgrades.__main__ import renumbered
-from tests.upgrades.experience import Span, failures, latencies, longest_wait, missed, stalled
+from tests.upgrades.experience import MeasuredSpan, failures, latencies, longest_wait, missed, stalled
 from tests.upgrades.verdict import WriterJournal, trouble
 
 LINES: list[list[Any]] = [
@@ -57,14 +57,18 @@ def test_a_number_that_is_acknowledged_twice_is_told() -> None:
 
 def test_appends_count_in_the_span_in_which_they_were_due() -> None:
     journal = WriterJournal.of([*LINES, ["failed", 5, "no", 5.0], ["ok", 5, 14, 0, 9000, 5.0]])
-    assert latencies([journal, journal], Span(2.0, 4.0)) == [6.0, 6.0]
-    assert [failures([journal], span) for span in (Span(0, 3), Span(3, 5), Span(3, 6))] == [0, 1, 2]
+    assert latencies([journal, journal], MeasuredSpan(2.0, 4.0)) == [6.0, 6.0]
+    assert [failures([journal], span) for span in (MeasuredSpan(0, 3), MeasuredSpan(3, 5), MeasuredSpan(3, 6))] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_a_reader_that_gets_nothing_at_the_end_or_at_all_has_waited() -> None:
-    assert longest_wait([0.5, 1.0, 1.5, 7.0], Span(1.0, 2.0)) == 0.5
-    assert longest_wait([1.0, 1.5], Span(1.0, 4.0)) == 2.5
-    assert longest_wait([], Span(1.0, 4.0)) == 3.0
+    assert longest_wait([0.5, 1.0, 1.5, 7.0], MeasuredSpan(1.0, 2.0)) == 0.5
+    assert longest_wait([1.0, 1.5], MeasuredSpan(1.0, 4.0)) == 2.5
+    assert longest_wait([], MeasuredSpan(1.0, 4.0)) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from benchmarks.percentiles import percentile
 from logdevice_py.programs import own_program
-from tests.upgrades.experience import Span, failures, latencies, longest_wait, missed, stalled
+from tests.upgrades.experience import MeasuredSpan, failures, latencies, longest_wait, missed, stalled
 from tests.upgrades.verdict import WriterJournal, trouble
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -201,7 +201,7 @@ class UpgradeLoad:
         for process in (*self.writers.values(), *self.readers.values()):
             process.wait(TIMEOUT)
 
-    def report(self, name: str, control: Span, upgrade: Span) -> list[str]:
+    def report(self, name: str, control: MeasuredSpan, upgrade: MeasuredSpan) -> list[str]:
         """Print how appends and readers fared before nodes were replaced and meanwhile; the goals that were missed."""
         waits = [self._wait(name, log, version, control, upgrade) for log, version in self.readers]
         wrong = [f"{name}: {text}" for text in stalled(waits)]
@@ -220,7 +220,7 @@ class UpgradeLoad:
             wrong += [f"{name}, {way}: {text}" for text in missed(before, meanwhile, failed)]
         return wrong
 
-    def _wait(self, name: str, log: int, version: str, control: Span, upgrade: Span) -> float:
+    def _wait(self, name: str, log: int, version: str, control: MeasuredSpan, upgrade: MeasuredSpan) -> float:
         times = [each[4] for each in self.lines(f"reader{log}{version}") if each[0] == "record"]
         waits = longest_wait(times, control), longest_wait(times, upgrade)
         print(
@@ -335,7 +335,7 @@ def run(cluster: UpgradedCluster, versions: dict[str, Version], options: argpars
             ended = time.monotonic()
         finally:
             loads[-1].stop()
-        goals += loads[-1].report(name, Span(began, replaced), Span(replaced, ended))
+        goals += loads[-1].report(name, MeasuredSpan(began, replaced), MeasuredSpan(replaced, ended))
         wrong += compare(cluster, versions, loads, ("old", "new"))
     for text in (*wrong, *goals):
         print(text, file=sys.stderr)

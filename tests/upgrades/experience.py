@@ -12,7 +12,7 @@ from tests.upgrades.verdict import WriterJournal
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class MeasuredSpan:
     """A stretch of the monotonic clock, in seconds."""
 
     begin: float
@@ -22,17 +22,17 @@ class Span:
         return self.begin <= time < self.end
 
 
-def latencies(writers: Iterable[WriterJournal], span: Span) -> list[float]:
+def latencies(writers: Iterable[WriterJournal], span: MeasuredSpan) -> list[float]:
     """Milliseconds that the appends took that were due within a span, from when each was due."""
     return [late / 1e3 for written in writers for late, due in written.latencies if due in span]
 
 
-def failures(writers: Iterable[WriterJournal], span: Span) -> int:
+def failures(writers: Iterable[WriterJournal], span: MeasuredSpan) -> int:
     """How many appends that were due within a span were refused, or have an unknown outcome."""
     return sum(due in span for written in writers for due in written.failed_due)
 
 
-def longest_wait(times: Sequence[float], span: Span) -> float:
+def longest_wait(times: Sequence[float], span: MeasuredSpan) -> float:
     """Seconds for which a reader got nothing within a span; it may be the end of it, or all.
 
     Args:
