@@ -9,9 +9,11 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from client.cli.program import EXIT_OK, EXIT_UNHEALTHY, discard_output
 from ldquery.ctl.health import cluster_health
 from logdevice_py.config.admin import console_url
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
-from logdevice_py.config.location import Location
+from logdevice_py.config.location import Areas, Location
 from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
@@ -33,7 +35,10 @@ from server.dev.identities import OPERATOR_ONLY, SECURITY, is_secure, make_ident
 from server.dev.node_logs import show_logs
 from server.dev.node_restarts import restart_in_turn
 from server.dev.readiness import wait_until_acquainted, wait_until_writable
-from server.dev.supervisor import CommandError, Supervisor, ask, write_cluster_file
+from server.dev.region_cluster import REGIONS_MAX, PlayedRegions, RegionSupervisor, regions_of, zookeeper_url
+from server.dev.region_network import Distances, why_no_regions
+from server.dev.supervisor import REGION_COMMANDS, CommandError, Supervisor, ask, write_cluster_file
+from server.dev.zookeeper_server import why_no_zookeeper
 from server.node_settings import NodeSettings
 from server.os_errors import explain
 from server.private_files import keep_files_private
@@ -46,10 +51,15 @@ HEALTH_TIMEOUT = 5.0
 NODES = 5
 LOGS = 8
 RACKS = 3
+NODES_OF_A_REGION = 3
+RTT = "80ms"
+_REGION = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def default_replication(nodes: int, racks: int) -> str:
-    """Three copies in two racks, or as near to it as the nodes allow."""
+def default_replication(nodes: int, racks: int, regions: int = 0) -> str:
+    """Three copies in two regions or racks, or as near to it as the nodes allow."""
+    if nodes >= 3 and regions >= 2:
+        return "region:2,node:3"
     if nodes >= 3 and racks >= 2:
         return "rack:2,node:3"
     return f"node:{min(nodes, 3)}"
@@ -68,8 +78,12 @@ def make_config(
     log_tree: bool = False,
     store: str = STORE_KINDS[0],
     secure: bool = False,
+    regions: Sequence[str] = (),
 ) -> ClusterConfig:
     """The first version of a development cluster's file.
+
+    Args:
+        regions: nodes take them in turn, and the logs' sequencers are in the first one; none: all nodes are in one, and regions are not played.
 
     Raises:
         LogDeviceError: INVALID_CONFIG, when the nodes cannot satisfy the replication property.
@@ -81,14 +95,23 @@ def make_config(
         raise ValueError("--logs: at least one")
     if racks < 1:
         raise ValueError("--racks: at least one")
+    if regions and nodes > layout.REGION_NODES_MAX:
+        raise ValueError(f"--nodes: {layout.REGION_NODES_MAX} at most are possible with regions")
     replication = ReplicationProperty.parse(replicate)
+    count = max(1, len(regions))
+
+    def location(index: int) -> Location:
+        region = regions[index % count] if regions else "dev"
+        return Location.parse(f"{region}.dc.cluster.row.rack{index // count % racks}")
+
+    host_of = layout.region_host if regions else layout.node_host
     members = {
         NodeId(index): NodeConfig(
             node=NodeId(index),
-            host=layout.node_host(directory, NodeId(index)),
+            host=host_of(directory, NodeId(index)),
             port=layout.NODE_PORT,
             admin_port=layout.ADMIN_PORT,
-            location=Location.parse(f"dev.dc.cluster.row.rack{index % racks}"),
+            location=location(index),
         )
         for index in range(nodes)
     }
@@ -102,13 +125,15 @@ def make_config(
                 "replication": replication,
                 "durability": durability,
                 **({"permit": OPERATOR_ONLY} if secure else {}),
+                **({"sequencer_affinity": Areas.parse(f"{regions[0]}....")} if regions else {}),
             },
             groups=[("/logs", 1, logs, {})],
         ),
         metadata_log=MetadataLogConfig(nodeset=default_metadata_nodeset(members), replication=replication),
         epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
         settings={
-            "admin": {"open_reads": True},  # to look into it with whatever speaks HTTP
+            # to look into it with whatever speaks HTTP; addresses of namespaces are no loopback addresses, so a token is needed there
+            "admin": {"expose": True} if regions else {"open_reads": True},
             "maintenance": {"enabled": True},
             **({"rebuilding": {"enabled": True}} if rebuilding else {}),
             **({"log_tree": {"enabled": True}} if log_tree else {}),
@@ -124,6 +149,23 @@ def _node(text: str) -> int:
         return int(text.removeprefix("N"))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no node: write it like N0, or 0") from None
+
+
+def _regions(text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",")]
+    if len(found) < 2 or len(set(found)) < len(found) or not all(_REGION.fullmatch(name) for name in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: write two or more regions like us,eu,ap")
+    if len(found) > REGIONS_MAX:
+        raise argparse.ArgumentTypeError(f"{len(found)} regions are too many: {REGIONS_MAX} are possible")
+    return found
+
+
+def _node_or_region(text: str) -> int | str:
+    """A number, or the name of a region."""
+    try:
+        return int(text.removeprefix("N"))
+    except ValueError:
+        return text
 
 
 def _lines(text: str) -> int:
@@ -152,7 +194,27 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--logs", type=int, help=f"logs 1 to LOGS exist (default {LOGS})")
     up.add_argument("--replicate", help=f"replication property (default {default_replication(NODES, RACKS)})")
     up.add_argument("--racks", type=int, help=f"nodes are spread over so many racks (default {RACKS})")
-    up.add_argument("--epoch-store", help="zookeeper://HOST:PORT (default: a SQLite file in DIR)")
+    up.add_argument(
+        "--regions",
+        type=_regions,
+        metavar="REGION,REGION,...",
+        help=f"nodes stand in these, in turn ({NODES_OF_A_REGION} in each unless --nodes says otherwise), as far from each other as --rtt says; you type in the first "
+        "one, where the sequencers are. Takes root (default: no regions)",
+    )
+    up.add_argument(
+        "--rtt",
+        metavar="TIME",
+        help=f"a round trip between two regions; us-eu:30ms for two of them, several between commas (default {RTT})",
+    )
+    up.add_argument(
+        "--bandwidth",
+        metavar="SIZE",
+        help="bytes a second from one region to another one, like 100MiB (default: no limit)",
+    )
+    up.add_argument(
+        "--epoch-store",
+        help="zookeeper://HOST:PORT (default: a SQLite file in DIR; with --regions a server of ZooKeeper in each of them)",
+    )
     up.add_argument(
         "--durability",
         choices=[d.name.lower() for d in Durability],
@@ -188,7 +250,13 @@ def parser() -> argparse.ArgumentParser:
         ("remove", "take a node out of the cluster"),
     ]:
         command = commands.add_parser(name, help=text)
-        complete_words(command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0"), Words.NODES)
+        if name in REGION_COMMANDS:
+            argument = command.add_argument(
+                "node", type=_node_or_region, metavar="NODE", help="like N0, or 0; or a region, for all nodes in it"
+            )
+        else:
+            argument = command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0")
+        complete_words(argument, Words.NODES)
         _directory(command)
         if name == "remove":
             command.add_argument(
@@ -196,6 +264,15 @@ def parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="also when it was not drained, or records may have no copy elsewhere",
             )
+    cut_off = commands.add_parser(
+        "cut-off", help="lose all that passes between a region and the others; see up --regions"
+    )
+    cut_off.add_argument("region", metavar="REGION")
+    cut_off.add_argument("--to", metavar="REGION", help="only what it sends to this one")
+    _directory(cut_off)
+    reconnect = commands.add_parser("reconnect", help="end what cut-off does to a region")
+    reconnect.add_argument("region", metavar="REGION")
+    _directory(reconnect)
     add = commands.add_parser("add", help="a further node")
     _directory(add)
     add.add_argument("--location", help="region.datacenter.cluster.row.rack (default: where fewest nodes are)")
@@ -252,8 +329,12 @@ def main(argv: list[str] | None = None) -> int:
             print(ask(directory, "add", location=arguments.location))
         elif arguments.command == "remove":
             print(ask(directory, "remove", node=arguments.node, without_drain=arguments.without_drain))
+        elif arguments.command in ("cut-off", "reconnect"):
+            target = {"to": arguments.to} if arguments.command == "cut-off" and arguments.to else {}
+            print(ask(directory, arguments.command, region=arguments.region, **target))
         else:
-            print(ask(directory, arguments.command, node=arguments.node))
+            whom = "region" if isinstance(arguments.node, str) else "node"
+            print(ask(directory, arguments.command, **{whom: arguments.node}))
         return 0
     except BrokenPipeError:  # who reads has enough
         discard_output()
@@ -299,20 +380,24 @@ def _status(directory: Path, *, as_json: bool) -> int:
 
 
 def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:
-    nodes = NODES if arguments.nodes is None else arguments.nodes
+    regions: list[str] = arguments.regions or []
+    usual = NODES_OF_A_REGION * len(regions) if regions else NODES
+    nodes = usual if arguments.nodes is None else arguments.nodes
     racks = RACKS if arguments.racks is None else arguments.racks
+    brought = zookeeper_url(directory, regions) if regions else None
     return make_config(
         directory,
         nodes=nodes,
         logs=LOGS if arguments.logs is None else arguments.logs,
-        replicate=arguments.replicate or default_replication(nodes, racks),
+        replicate=arguments.replicate or default_replication(nodes, racks, len(regions)),
         racks=racks,
-        epoch_store=arguments.epoch_store,
+        epoch_store=arguments.epoch_store or brought,
         durability=Durability[(arguments.durability or "sync").upper()],
         rebuilding=arguments.rebuilding is not False,
         log_tree=arguments.log_tree is True,
         store=arguments.store or STORE_KINDS[0],
         secure=arguments.secure is True,
+        regions=regions,
     )
 
 
@@ -322,20 +407,23 @@ def _options_of(config: ClusterConfig) -> dict[str, object]:
         "nodes": len(config.nodes),
         "logs": len(config.logs),
         "replicate": str(config.logs.defaults.get("replication")),
-        "racks": len({member.location for member in config.nodes.values()}),
+        "racks": len({member.location.labels[-1] for member in config.nodes.values()}),
         "epoch-store": config.epoch_store,
         "durability": Durability(config.logs.defaults.get("durability", Durability.SYNC)).name.lower(),
         "rebuilding": NodeSettings.of(config.settings).rebuilding.enabled,
         "log-tree": config.has_log_tree,
         "store": NodeSettings.of(config.settings).log_store.store,
         "secure": is_secure(config),
+        "regions": regions_of(config),
     }
 
 
 def _described(config: ClusterConfig) -> str:
     has = _options_of(config)
+    regions = regions_of(config)
+    where = f"{len(regions)} regions ({', '.join(regions)})" if len(regions) > 1 else f"{has['racks']} racks"
     return (
-        f"{has['nodes']} nodes in {has['racks']} racks, {has['logs']} logs, "
+        f"{has['nodes']} nodes in {where}, {has['logs']} logs, "
         f"replicated {has['replicate']}, durability {has['durability']}, rebuilding {'on' if has['rebuilding'] else 'off'}"
     )
 
@@ -349,7 +437,8 @@ def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterC
     """
     config = current_config(directory)
     hosts = {member.host for member in config.nodes.values()}
-    if not any(member.host == layout.node_host(directory, node) for node, member in config.nodes.items()):
+    host_of = layout.node_host if PlayedRegions.read(directory) is None else layout.region_host
+    if not any(member.host == host_of(directory, node) for node, member in config.nodes.items()):
         was = config.epoch_store.removeprefix("sqlite://").removesuffix("/epochs.sqlite")
         where = (
             f"{was} (its nodes are at {min(hosts)}, ...)"
@@ -377,6 +466,31 @@ def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterC
             "Leave that out to start the cluster as it is, edit its cluster.toml, or name another directory"
         )
     return config
+
+
+def _played(directory: Path, arguments: argparse.Namespace, *, exists: bool) -> PlayedRegions | None:
+    """What regions are played; None: there are none.
+
+    Raises:
+        ValueError: an option is malformed, or regions cannot be played.
+    """
+    known = PlayedRegions.read(directory) if exists else None
+    if known is None and (exists or not arguments.regions):
+        if arguments.rtt or arguments.bandwidth:
+            raise ValueError("--rtt and --bandwidth are between regions: say which, like --regions us,eu,ap")
+        return None
+    distances = Distances.parse(
+        arguments.rtt or (RTT if known is None else str(known.distances)),
+        arguments.bandwidth or (None if known is None else known.distances.bandwidth_text),
+    )
+    unknown = () if known is not None else distances.regions.difference(arguments.regions)
+    if unknown:
+        raise ValueError(f"--rtt: there is no region {min(unknown)}")
+    servers = () if arguments.epoch_store else tuple(arguments.regions or ())
+    problem = why_no_regions() or (why_no_zookeeper() if servers else None)
+    if problem is not None:
+        raise ValueError(f"--regions: {problem}")
+    return PlayedRegions(distances, servers if known is None else known.servers)
 
 
 async def _listen(supervisor: Supervisor, directory: Path) -> None:
@@ -407,6 +521,7 @@ async def _up(arguments: argparse.Namespace) -> int:
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"--dir: {directory} is no directory")
     exists = path.exists()
+    played = _played(directory, arguments, exists=exists)
     config = _existing_config(directory, arguments) if exists else _new_config(directory, arguments)
     keep_files_private()
     directory.mkdir(parents=True, exist_ok=True)
@@ -414,13 +529,15 @@ async def _up(arguments: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupted.set)
-    supervisor = Supervisor(directory, config)
+    supervisor = Supervisor(directory, config) if played is None else RegionSupervisor(directory, config, played)
     await _listen(supervisor, directory)
     if exists:
         print(f"starting the cluster in {directory} again: {_described(config)}", file=sys.stderr)
     else:
         print(f"a cluster in {directory}: {_described(config)}", file=sys.stderr)
         write_cluster_file(directory, config)
+    if played is not None:
+        played.write(directory)
     make_identities(directory, config)
     status = 0
     try:

@@ -1,7 +1,7 @@
 """Where a development cluster keeps its things, and which addresses its nodes have.
 
 Every cluster has a loopback range of its own, 127.x.y.N, chosen by its directory, so that fixed ports never collide with another
-cluster's and a restarted node keeps its address.
+cluster's and a restarted node keeps its address. Where regions are played its nodes are at 10.x.y.N instead, each in a network namespace.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ ADMIN_PORT = 4441
 CONTROL_PORT = 4439
 ZOOKEEPER_PORT = 2181
 NODES_MAX = 250
+REGION_NODES_MAX = 200
+"""Where regions are played: further machines follow."""
+
+
+def _digest(directory: Path) -> bytes:
+    return hashlib.blake2b(str(directory.resolve()).encode(), digest_size=2).digest()
 
 
 def address_range(directory: Path) -> str:
     """The first three numbers of the cluster's addresses."""
-    digest = hashlib.blake2b(str(directory.resolve()).encode(), digest_size=2).digest()
+    digest = _digest(directory)
     return f"127.{64 + digest[0] % 128}.{digest[1]}"
 
 
@@ -40,6 +46,22 @@ def is_free(directory: Path) -> bool:
 def node_host(directory: Path, node: NodeId) -> str:
     """The address of a node."""
     return f"{address_range(directory)}.{node + 1}"
+
+
+def region_host(directory: Path, number: int) -> str:
+    """The address of a node, or of another machine, of a cluster whose regions are played."""
+    digest = _digest(directory)
+    return f"10.{64 + digest[0] % 128}.{digest[1]}.{number + 1}"
+
+
+def machine_name(directory: Path, machine: str) -> str:
+    """Of its network namespace and interface, where regions are played."""
+    return f"ld{_digest(directory).hex()}{machine}"
+
+
+def regions_file(directory: Path) -> Path:
+    """What regions are played; it is not there where none are."""
+    return directory / "regions.json"
 
 
 def control_host(directory: Path) -> str:

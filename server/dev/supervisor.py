@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from client.admin_access import AdminAccess
 from client.cli.program import EXIT_FAILED, EXIT_USAGE
@@ -54,6 +54,10 @@ SERVE_TIMEOUT = 30.0
 """Seconds that a node gets after its start until it serves."""
 SETTLE_TIMEOUT = 30.0
 """Seconds that logs get to leave nodes that were removed before."""
+
+
+REGION_COMMANDS: Final = ("kill", "stop", "start", "pause", "resume")
+"""What can be done to all nodes of a region at once."""
 
 
 class CommandError(Exception):
@@ -275,6 +279,10 @@ class Supervisor:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
 
+    def host_of(self, node: NodeId) -> str:
+        """Where a further node will be."""
+        return layout.node_host(self.directory, node)
+
     def command(self, node: NodeId) -> list[str]:
         """What starts a node's process."""
         return own_program(
@@ -332,6 +340,27 @@ class Supervisor:
         child.paused = False
         return f"N{node} resumed"
 
+    async def in_region(self, command: str, region: str) -> str:
+        """Kill, stop, start, pause or resume all nodes of a region that it is not true of already."""
+        members = [node for node, member in sorted(self.config.nodes.items()) if member.location.region == region]
+        if not members:
+            there = ", ".join(sorted({member.location.region for member in self.config.nodes.values()}))
+            raise NothingThereError(f"there is no region {region}; there are {there}")
+        running = self.running()
+        chosen = [node for node in members if (node in running) is (command != "start")]
+        said: list[str] = await asyncio.gather(*(getattr(self, command)(node) for node in chosen))
+        if command == "start":
+            await asyncio.gather(*map(self._until_serving, chosen))
+        return "; ".join(said) or f"no node of {region} {'stands still' if command == 'start' else 'runs'}"
+
+    async def cut_off(self, region: str, target: str | None = None) -> str:
+        """Cut the routes of a region, where regions are played."""
+        raise CommandError(f"{region} is not cut off: regions are played where ld-dev-cluster up was told --regions")
+
+    async def reconnect(self, region: str) -> str:
+        """Mend the routes of a region, where regions are played."""
+        raise CommandError(f"{region} is not cut off: regions are played where ld-dev-cluster up was told --regions")
+
     async def add(self, location: str | None) -> str:
         """A further node, in the given location or in the one that has fewest."""
         node = NodeId(max(self.config.nodes, default=-1) + 1)
@@ -345,9 +374,7 @@ class Supervisor:
             where = Location.parse(location) if location else min(count, key=lambda place: (count[place], str(place)))
         except ValueError as error:
             raise CommandError(str(error)) from None
-        made = dataclasses.replace(
-            template, node=node, host=layout.node_host(self.directory, node), location=where, data_dir=None
-        )
+        made = dataclasses.replace(template, node=node, host=self.host_of(node), location=where, data_dir=None)
         if self.is_stored:
             values = render_node(made)
             await self._change_stored(
@@ -511,6 +538,12 @@ class Supervisor:
             return said
         if command == "remove":
             return await self.remove(int(request["node"]), without_drain=bool(request.get("without_drain")))
+        if command == "cut-off":
+            return await self.cut_off(str(request["region"]), request.get("to"))
+        if command == "reconnect":
+            return await self.reconnect(str(request["region"]))
+        if "region" in request and command in REGION_COMMANDS:
+            return await self.in_region(command, str(request["region"]))
         if command == "start":
             return await self.start_and_wait(int(request["node"]))
         if command in ("kill", "stop", "restart", "pause", "resume", "wipe"):

@@ -16,6 +16,7 @@ import socket
 import ssl
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,8 +81,23 @@ def _tells_its_mode(connection: socket.socket) -> bool:
     return b"Mode:" in connection.recv(4096)
 
 
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Servers that stand in for each other: as long as most of them are there, they serve."""
+
+    hosts: Sequence[str]
+    """Of all of them, in an order that stays. Each listens at the same ports."""
+    number: int
+    """Which of them a server is."""
+
+    def config(self) -> str:
+        """For zoo.cfg. Who follows has two seconds to read all that there is, and may be one behind."""
+        members = [f"server.{number + 1}={host}:2888:3888\n" for number, host in enumerate(self.hosts)]
+        return "".join(["initLimit=10\nsyncLimit=5\n", *members])
+
+
 class ZooKeeperServer:
-    """One standalone server. It keeps its address and its data in `directory` over restarts."""
+    """One server, alone or of an ensemble. It keeps its address and its data in `directory` over restarts."""
 
     def __init__(
         self,
@@ -92,6 +108,8 @@ class ZooKeeperServer:
         tick_ms: int = 200,
         heap_mb: int = 128,
         tls: ZooKeeperTls | None = None,
+        ensemble: Ensemble | None = None,
+        namespace: str | None = None,
     ) -> None:
         """
         Args:
@@ -101,6 +119,8 @@ class ZooKeeperServer:
             tick_ms: ZooKeeper's unit of time; sessions time out after 2 to 20 of them.
             heap_mb: of its virtual machine, which holds all that it stores.
             tls: it speaks TLS only; None: clear text.
+            ensemble: it serves once most of them have been started; None: it is alone.
+            namespace: of the network, where it runs; None: where this process does.
         """
         self.host = host
         self.port = port or free_ports(1, host)[0]
@@ -111,11 +131,17 @@ class ZooKeeperServer:
         """What the server printed."""
         self._config = directory / "zoo.cfg"
         self._tls = tls
+        self._ensemble = ensemble
+        self._namespace = namespace
         port_name = "clientPort" if tls is None else "secureClientPort"
         self._config.write_text(
             f"dataDir={directory / 'data'}\n{port_name}={self.port}\n{port_name}Address={host}\ntickTime={tick_ms}\n"
             f"admin.enableServer=false\n4lw.commands.whitelist=srvr\n{'' if tls is None else tls.config()}"
+            f"{'' if ensemble is None else ensemble.config()}"
         )
+        if ensemble is not None:
+            (directory / "data").mkdir(exist_ok=True)
+            (directory / "data" / "myid").write_text(str(ensemble.number + 1))
 
     @property
     def address(self) -> str:
@@ -138,7 +164,7 @@ class ZooKeeperServer:
         Raises:
             ZooKeeperUnavailableError: there is no Java, or the server did not start.
         """
-        self._launch()
+        self.launch()
         deadline = time.monotonic() + START_TIMEOUT
         while not self._serves():
             self._check_starting(deadline)
@@ -146,7 +172,15 @@ class ZooKeeperServer:
 
     async def start_async(self) -> None:
         """The same without blocking the event loop. Call it on the main thread: the server dies with the thread that started it."""
-        self._launch()
+        self.launch()
+        await self.until_serving()
+
+    async def until_serving(self) -> None:
+        """Wait until a server that was launched serves.
+
+        Raises:
+            ZooKeeperUnavailableError: it did not come to that.
+        """
         deadline = time.monotonic() + START_TIMEOUT
         while not await asyncio.to_thread(self._serves):
             self._check_starting(deadline)
@@ -177,12 +211,19 @@ class ZooKeeperServer:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Start it and do not wait: of an ensemble none serves before most are there.
+
+        Raises:
+            ZooKeeperUnavailableError: there is no Java.
+        """
         assert self._process is None, "it runs already"
         problem = why_no_zookeeper()
         if problem is not None:
             raise ZooKeeperUnavailableError(problem)
         command = own_program("server.die_with_parent", os.getpid())
+        if self._namespace is not None:
+            command += ["ip", "netns", "exec", self._namespace]
         command += [
             "java",
             f"-Xmx{self._heap_mb}m",
@@ -191,7 +232,8 @@ class ZooKeeperServer:
             "-cp",
             ":".join(_jars()),
         ]
-        command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(self._config)]
+        main = "ZooKeeperServerMain" if self._ensemble is None else "quorum.QuorumPeerMain"
+        command += [f"org.apache.zookeeper.server.{main}", str(self._config)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

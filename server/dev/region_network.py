@@ -1,0 +1,239 @@
+"""Regions on one machine, with the time that packets take between them: each machine that is played has a network namespace with one interface, and what it sends
+goes through a process that plays the routes (`region_router`). Kernels do not need the queueing discipline netem for it. It takes root, as namespaces do.
+
+All of TCP is the kernel's: windows, retransmissions and connections that come to nothing are as they are between real regions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any, Final, Self
+
+from logdevice_py.core.units import SECOND, format_duration, format_size, parse_duration, parse_size
+from logdevice_py.programs import own_program
+from server.dev.region_router import COMMAND_BYTES_MAX
+from server.dev.virtual_network import run
+
+_TUN: Final = "/dev/net/tun"
+_TUNSETIFF: Final = 0x400454CA
+_FLAGS: Final = 0x0001 | 0x1000
+"""A device of IP packets, without anything before them."""
+_MTU: Final = 65_520
+"""Few packets are many bytes: the process that plays the routes forwards some ten thousand a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """How far regions are from each other."""
+
+    default: int
+    """Microseconds of a round trip between two regions."""
+    pairs: Mapping[frozenset[str], int]
+    """Of some pairs, instead."""
+    bandwidth: int | None = None
+    """Bytes a second from one region to another one; None: no limit."""
+
+    @classmethod
+    def parse(cls, rtt: str, bandwidth: str | None = None) -> Self:
+        """``80ms``, or ``80ms,us-eu:30ms``: what is named holds instead.
+
+        Args:
+            bandwidth: ``100MiB``, a second.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        default, pairs = 0, dict[frozenset[str], int]()
+        for part in rtt.split(","):
+            names, colon, time = part.rpartition(":")
+            if not colon:
+                default = parse_duration(time)
+                continue
+            pair = names.strip().split("-")
+            if len(set(pair)) != 2:
+                raise ValueError(f"{part!r}: write 80ms, or for two regions us-eu:80ms")
+            pairs[frozenset(pair)] = parse_duration(time)
+        size = None if bandwidth is None else parse_size(bandwidth)
+        if size == 0:
+            raise ValueError("a bandwidth is more than nothing")
+        return cls(default, pairs, size)
+
+    def __str__(self) -> str:
+        """`parse` reads it back, but for the bandwidth."""
+        named = [f"{'-'.join(sorted(pair))}:{format_duration(time)}" for pair, time in self.pairs.items()]
+        return ",".join([format_duration(self.default), *sorted(named)])
+
+    @property
+    def bandwidth_text(self) -> str | None:
+        """As `parse` takes it."""
+        return None if self.bandwidth is None else format_size(self.bandwidth)
+
+    @property
+    def regions(self) -> frozenset[str]:
+        """That are named."""
+        return frozenset(name for pair in self.pairs for name in pair)
+
+    def routes(self) -> dict[str, Any]:
+        """As the process that plays them is told: seconds one way, and bytes a second."""
+
+        def route(rtt: int) -> tuple[float, int | None]:
+            return rtt / SECOND / 2, self.bandwidth
+
+        others = [(*pair, *route(rtt)) for names, rtt in self.pairs.items() for pair in permutations(sorted(names))]
+        return {"usual": route(self.default), "others": others}
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedMachine:
+    """One of the machines."""
+
+    name: str
+    """Of its namespace and device; unique on this machine."""
+    address: str
+    region: str
+    is_here: bool = False
+    """It is this machine itself, and has no namespace."""
+
+
+class RegionNetwork:
+    """Machines in regions. All calls block, for milliseconds."""
+
+    def __init__(self, distances: Distances) -> None:
+        self._distances = distances
+        self._machines: list[PlayedMachine] = []
+        self._router: subprocess.Popen[bytes] | None = None
+        self._commands: socket.socket | None = None
+        self._cut: set[tuple[str, str]] = set()
+
+    @property
+    def regions(self) -> list[str]:
+        """In which machines are."""
+        return sorted({machine.region for machine in self._machines})
+
+    def has(self, name: str) -> bool:
+        """Whether there is a machine of that name."""
+        return any(machine.name == name for machine in self._machines)
+
+    def open(self, machines: Iterable[PlayedMachine]) -> None:
+        """Make everything, instead of what an earlier process left under the same names.
+
+        Raises:
+            OSError, subprocess.CalledProcessError: this process may not.
+        """
+        self._commands, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._router = subprocess.Popen(
+                    own_program("server.die_with_parent", os.getpid(), *own_program("server.dev.region_router")),
+                    stdin=theirs.fileno(),
+                    start_new_session=True,
+                )
+            self._tell({"routes": self._distances.routes()})
+            for machine in machines:
+                self.add(machine)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, machine: PlayedMachine) -> None:
+        """A further one; as `open`."""
+        self._take_away(machine)
+        self._machines.append(machine)
+        device = _device(machine.name)
+        try:
+            self._connect(machine)
+            self._tell({"machine": {"address": machine.address, "region": machine.region}}, device)
+        finally:
+            os.close(device)
+
+    def _connect(self, machine: PlayedMachine) -> None:
+        where: list[str] = []
+        if not machine.is_here:
+            run("ip", "netns", "add", machine.name)
+            run("ip", "link", "set", machine.name, "netns", machine.name)
+            where = ["-n", machine.name]
+            run("ip", *where, "link", "set", "lo", "up")
+        run("ip", *where, "link", "set", machine.name, "mtu", str(_MTU), "up")
+        run("ip", *where, "address", "add", f"{machine.address}/24", "dev", machine.name)
+
+    def _take_away(self, machine: PlayedMachine) -> None:
+        """Harmless where it is not there."""
+        kind = ["link", "del"] if machine.is_here else ["netns", "del"]
+        subprocess.run(["ip", *kind, machine.name], check=False, capture_output=True)
+
+    def close(self) -> None:
+        """Take everything away."""
+        if self._router is not None:
+            self._router.kill()
+            self._router.wait()
+            self._router = None
+        if self._commands is not None:
+            self._commands.close()
+            self._commands = None
+        for machine in self._machines:
+            self._take_away(machine)
+        self._machines.clear()
+
+    def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """From which region to which nothing passes any more, besides those of before.
+
+        Raises:
+            ValueError: there is no such region.
+        """
+        found = set(pairs)
+        known = self.regions
+        unknown = {region for pair in found for region in pair}.difference(known)
+        if unknown:
+            raise ValueError(f"there is no region {min(unknown)}; there are {', '.join(known)}")
+        self._block(self._cut | found)
+
+    def cut_off(self, region: str) -> None:
+        """Nothing passes between a region and the others, as `cut`."""
+        self.cut(pair for other in {*self.regions} - {region} for pair in ((region, other), (other, region)))
+
+    def reconnect(self, region: str | None = None) -> None:
+        """Everything passes again, from and to a region; None: everywhere."""
+        self._block({pair for pair in self._cut if region is not None and region not in pair})
+
+    def _block(self, pairs: set[tuple[str, str]]) -> None:
+        self._tell({"cut": sorted(pairs)})
+        self._cut = pairs
+
+    def _tell(self, command: Mapping[str, Any], *devices: int) -> None:
+        """Have the process that plays the routes obey."""
+        assert self._commands is not None, "the network is open"
+        socket.send_fds(self._commands, [json.dumps(command).encode()], devices)
+        if not self._commands.recv(COMMAND_BYTES_MAX):
+            raise OSError("the process that plays the routes between regions has ended")
+
+
+def _device(name: str) -> int:
+    """A TUN device of a name; the file that gives what is sent through it, and takes what arrives."""
+    device = os.open(_TUN, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _FLAGS))
+    except BaseException:
+        os.close(device)
+        raise
+    return device
+
+
+def why_no_regions() -> str | None:
+    """Why this process cannot play regions, and what helps; None when it can."""
+    name = f"ldprobe{os.getpid() & 0xFFFF:x}"
+    try:
+        os.close(_device(name))
+        run("ip", "netns", "add", name)
+        run("ip", "netns", "del", name)
+    except (OSError, subprocess.CalledProcessError) as error:
+        told = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
+        return f"regions are played by network namespaces and devices of {_TUN}, which this process may not make ({told}): it takes root"
+    return None
