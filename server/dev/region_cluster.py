@@ -75,9 +75,16 @@ def regions_of(config: ClusterConfig) -> list[str]:
 class RegionSupervisor(Supervisor):
     """Starts each node in a namespace of its own, and obeys commands about regions."""
 
-    def __init__(self, directory: Path, config: ClusterConfig, played: PlayedRegions) -> None:
+    def __init__(
+        self, directory: Path, config: ClusterConfig, played: PlayedRegions, *, here: str | None = None
+    ) -> None:
+        """
+        Args:
+            here: the region of whoever is on this machine itself; None: the first one.
+        """
         super().__init__(directory, config)
-        self._network = RegionNetwork(played.distances)
+        self.network = RegionNetwork(played.distances)
+        self._here = here
         self._server_regions = played.servers
         self._servers: dict[str, ZooKeeperServer] = {}
         """Of ZooKeeper, by region."""
@@ -101,10 +108,10 @@ class RegionSupervisor(Supervisor):
         Raises:
             CommandError: regions cannot be played here, or ZooKeeper not be started.
         """
-        await self.follow()
-        # whoever types commands stands in the first region
         here = layout.region_host(self.directory, _HERE)
-        machines = [PlayedMachine(self._machine_name("here"), here, regions_of(self.config)[0], is_here=True)]
+        machines = [
+            PlayedMachine(self._machine_name("here"), here, self._here or regions_of(self.config)[0], is_here=True)
+        ]
         machines += [self._machine(node) for node in sorted(self.config.nodes)]
         hosts = _server_hosts(self.directory, self._server_regions)
         machines += [
@@ -112,7 +119,7 @@ class RegionSupervisor(Supervisor):
             for number, region in enumerate(self._server_regions)
         ]
         try:
-            await asyncio.to_thread(self._network.open, machines)
+            await asyncio.to_thread(self.network.open, machines)
         except (OSError, subprocess.CalledProcessError) as error:
             told = await asyncio.to_thread(why_no_regions)
             raise CommandError(told or f"the network of regions cannot be made: {error}") from None
@@ -135,6 +142,10 @@ class RegionSupervisor(Supervisor):
         except ZooKeeperUnavailableError as error:
             raise CommandError(str(error)) from None
 
+    def server_addresses(self) -> dict[str, tuple[str, int]]:
+        """Where ZooKeeper's servers listen, by region."""
+        return {region: (server.host, server.port) for region, server in self._servers.items()}
+
     async def stop_all(self) -> None:
         """Stop every node in order, and take the network away."""
         try:
@@ -142,13 +153,13 @@ class RegionSupervisor(Supervisor):
         finally:
             for server in self._servers.values():
                 server.kill()
-            await asyncio.to_thread(self._network.close)
+            await asyncio.to_thread(self.network.close)
 
     async def start(self, node: int) -> str:
         """Start a node's process, on a machine of its own."""
         known = NodeId(node)
-        if known in self.config.nodes and not self._network.has(self._machine_name(f"n{node}")):
-            await asyncio.to_thread(self._network.add, self._machine(known))
+        if known in self.config.nodes and not self.network.has(self._machine_name(f"n{node}")):
+            await asyncio.to_thread(self.network.add, self._machine(known))
         return await super().start(node)
 
     async def in_region(self, command: str, region: str) -> str:
@@ -168,16 +179,16 @@ class RegionSupervisor(Supervisor):
         """Nothing passes between a region and the others; or from it to another one, while the other way it does."""
         try:
             if target is None:
-                await asyncio.to_thread(self._network.cut_off, region)
+                await asyncio.to_thread(self.network.cut_off, region)
                 return f"{region} is cut off"
-            await asyncio.to_thread(self._network.cut, [(region, target)])
+            await asyncio.to_thread(self.network.cut, [(region, target)])
             return f"nothing passes from {region} to {target}"
         except ValueError as error:
             raise NothingThereError(str(error)) from None
 
     async def reconnect(self, region: str) -> str:
         """Everything passes again between a region and the others."""
-        if region not in self._network.regions:
-            raise NothingThereError(f"there is no region {region}; there are {', '.join(self._network.regions)}")
-        await asyncio.to_thread(self._network.reconnect, region)
+        if region not in self.network.regions:
+            raise NothingThereError(f"there is no region {region}; there are {', '.join(self.network.regions)}")
+        await asyncio.to_thread(self.network.reconnect, region)
         return f"{region} is reachable again"

@@ -203,16 +203,23 @@ class RegionNetwork:
         """Everything passes again, from and to a region; None: everywhere."""
         self._block({pair for pair in self._cut if region is not None and region not in pair})
 
+    def bytes_sent(self) -> dict[tuple[str, str], int]:
+        """Of IP packets from each region to each other one, since this was asked last, also of those that were lost."""
+        return {(source, target): size for source, target, size in self._tell({"sent": True})}
+
     def _block(self, pairs: set[tuple[str, str]]) -> None:
         self._tell({"cut": sorted(pairs)})
         self._cut = pairs
 
-    def _tell(self, command: Mapping[str, Any], *devices: int) -> None:
-        """Have the process that plays the routes obey."""
+    def _tell(self, command: Mapping[str, Any], *devices: int) -> list[Any]:
+        """Have the process that plays the routes obey; its answer."""
         assert self._commands is not None, "the network is open"
         socket.send_fds(self._commands, [json.dumps(command).encode()], devices)
-        if not self._commands.recv(COMMAND_BYTES_MAX):
+        answer = self._commands.recv(COMMAND_BYTES_MAX)
+        if not answer:
             raise OSError("the process that plays the routes between regions has ended")
+        found: list[Any] = json.loads(answer)
+        return found
 
 
 def _device(name: str) -> int:

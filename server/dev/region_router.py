@@ -5,7 +5,8 @@ as the route between their regions allows. Commands come in on a socket, its sta
 
 - ``routes``, the first: how regions are connected;
 - ``machine``: a further one, whose device comes with the packet;
-- ``cut``: from which region to which nothing passes, instead of those of before.
+- ``cut``: from which region to which nothing passes, instead of those of before;
+- ``sent``: how many bytes of packets each region has sent to each other one since the last such question.
 
 It ends when nobody can send commands any more.
 """
@@ -58,12 +59,15 @@ class Routes:
         """From when on a route has sent all that it took."""
         self.cut: set[tuple[str, str]] = set()
         """From which region to which nothing passes."""
+        self.sent: dict[tuple[str, str], int] = {}
+        """Bytes, also of packets that were lost."""
 
     def arrival(self, source: str, target: str, size: int, now: float) -> float | None:
         """When a packet that is sent now arrives; None: never."""
         if source == target:
             return now
         pair = (source, target)
+        self.sent[pair] = self.sent.get(pair, 0) + size
         if pair in self.cut:
             return None
         route = self._others.get(pair, self._usual)
@@ -150,6 +154,7 @@ class Router:
         data, devices, _, _ = socket.recv_fds(self._commands, COMMAND_BYTES_MAX, 1)
         if not data:
             return False
+        answer: list[list[str | int]] = []
         match json.loads(data):
             case {"routes": {"usual": usual, "others": others}}:
                 self._routes = Routes(Route(*usual), {(one, two): Route(*route) for one, two, *route in others})
@@ -159,7 +164,10 @@ class Router:
                 self._addresses[machine.address] = machine
             case {"cut": pairs}:
                 self._routes.cut = {(source, target) for source, target in pairs}
-        self._commands.send(b"done")
+            case {"sent": _}:
+                answer = [[*pair, size] for pair, size in sorted(self._routes.sent.items())]
+                self._routes.sent.clear()
+        self._commands.send(json.dumps(answer).encode())
         return True
 
 

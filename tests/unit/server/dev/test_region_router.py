@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 
@@ -47,12 +48,14 @@ def test_packets_go_to_the_machine_of_their_address() -> None:
         for (_, device), address, region in zip(devices, ("10.0.0.1", "10.0.0.2"), ("us", "eu"), strict=True):
             told = f'{{"machine": {{"address": "{address}", "region": "{region}"}}}}'
             socket.send_fds(commands, [told.encode()], [device.fileno()])
-            assert commands.recv(100) == b"done"
+            assert commands.recv(100) == b"[]"
         packet = bytes(16) + socket.inet_aton("10.0.0.2") + b"hello"
         devices[0][0].send(bytes(16) + socket.inet_aton("10.0.0.9") + b"nobody")
         devices[0][0].send(b"short")
         devices[0][0].send(packet)
         assert devices[1][0].recv(100) == packet
+        commands.send(b'{"sent": true}')
+        assert json.loads(commands.recv(100)) == [["us", "eu", len(packet)]]
     finally:
         commands.close()
         router.join()
