@@ -44,7 +44,8 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _change_options(options: argparse.ArgumentParser) -> None:
+def change_options(options: argparse.ArgumentParser) -> None:
+    """Options of verbs that change the configuration: for `change`."""
     options.add_argument("--why", metavar="TEXT", default="", help="what for; it stands in the history")
     options.add_argument(
         "--dry-run", action="store_true", help="print what would change and whether it would be refused; change nothing"
@@ -69,7 +70,7 @@ def difference(before: str, after: str, names: tuple[str, str]) -> str:
     return "\n".join(lines)
 
 
-async def _change(
+async def change(
     editor: ConfigurationEditor,
     known: KnownConfiguration,
     text: str,
@@ -182,7 +183,7 @@ def _given(name: str) -> str:
 
 def _apply_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("file", metavar="FILE", help="as ldctl config show prints it, edited; - is standard input")
-    _change_options(options)
+    change_options(options)
 
 
 async def _apply(client: Client, arguments: argparse.Namespace) -> int:
@@ -192,25 +193,25 @@ async def _apply(client: Client, arguments: argparse.Namespace) -> int:
     except LogDeviceError as error:
         raise LogDeviceError(Status.INVALID_CONFIG, f"{arguments.file}: {error.detail}") from None
     async with ConfigurationEditor.of_program(client, arguments) as editor:
-        return await _change(editor, await editor.read(), text, arguments, f"config apply {arguments.file}")
+        return await change(editor, await editor.read(), text, arguments, f"config apply {arguments.file}")
 
 
 def _rollback_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("to", metavar="VERSION", type=_version, help="one of ldctl config history")
-    _change_options(options)
+    change_options(options)
 
 
 async def _rollback(client: Client, arguments: argparse.Namespace) -> int:
     async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
         text = with_version(str(known.find(arguments.to)["text"]), known.version)
-        return await _change(editor, known, text, arguments, f"back to version {arguments.to}")
+        return await change(editor, known, text, arguments, f"back to version {arguments.to}")
 
 
 # nodes
 
 
-def _is_stored(known: KnownConfiguration, arguments: argparse.Namespace) -> None:
+def check_is_stored(known: KnownConfiguration, arguments: argparse.Namespace) -> None:
     if not known.is_stored:
         raise LogDeviceError(
             Status.INVALID_PARAM,
@@ -232,12 +233,12 @@ def _values_options(options: argparse.ArgumentParser) -> None:
         type=_assignment,
         help="as in the cluster file without quotes: host=10.0.0.7 port=4440 location=eu....r7; without a value the default holds",
     )
-    _change_options(options)
+    change_options(options)
 
 
 def _remove_options(options: argparse.ArgumentParser) -> None:
     _node_options(options)
-    _change_options(options)
+    change_options(options)
 
 
 def _said(values: Sequence[tuple[str, Any]]) -> str:
@@ -261,19 +262,19 @@ async def _set_node(client: Client, arguments: argparse.Namespace, *, new: bool)
     node: NodeId = arguments.node
     async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
-        _is_stored(known, arguments)
+        check_is_stored(known, arguments)
         text = text_with_node(known, node, dict(arguments.values), new=new)
         verb = "add" if new else "set"
         why = f"nodes {verb} N{node} {_said(arguments.values)}"
-        return await _change(editor, known, text, arguments, why, added=node if new else None)
+        return await change(editor, known, text, arguments, why, added=node if new else None)
 
 
 async def _remove(client: Client, arguments: argparse.Namespace) -> int:
     async with ConfigurationEditor.of_program(client, arguments) as editor:
         known = await editor.read()
-        _is_stored(known, arguments)
+        check_is_stored(known, arguments)
         text = without_node(known.text, arguments.node)
-        return await _change(editor, known, text, arguments, f"nodes remove N{arguments.node}")
+        return await change(editor, known, text, arguments, f"nodes remove N{arguments.node}")
 
 
 _STORED: Final = "It goes through a node, which refuses what cannot be as a whole, with all reasons; what it stores all nodes use within seconds."

@@ -22,6 +22,7 @@ from ldquery.ctl.logs import VERBS as LOG_VERBS
 from ldquery.ctl.maintenance import VERBS as MAINTENANCE_VERBS
 from ldquery.ctl.nodes import VERBS as NODE_VERBS
 from ldquery.ctl.placement import VERBS as PLACEMENT_VERBS
+from ldquery.ctl.regions import VERBS as REGION_VERBS
 from ldquery.ctl.segments import VERBS as SEGMENT_VERBS
 from ldquery.ctl.shards import VERBS as SHARD_VERBS
 from ldquery.ctl.verb import PROGRAM, Verb
@@ -29,6 +30,7 @@ from ldquery.ctl.verb import PROGRAM, Verb
 VERBS: tuple[Verb, ...] = (
     *NODE_VERBS,
     *CONFIGURATION_VERBS,
+    *REGION_VERBS,
     *DOCTOR_VERBS,
     *LOCATION_VERBS,
     *LOG_VERBS,
@@ -48,6 +50,7 @@ VERBS: tuple[Verb, ...] = (
 FAMILIES = {
     "config": "the configuration that the epoch store keeps",
     "nodes": "nodes of the stored configuration",
+    "region": "the nodes of a region, all at once",
     "logs": "all logs, and their groups in the cluster file and the log tree",
     "settings": "settings of nodes that run",
     "identity": "certificates and tokens",

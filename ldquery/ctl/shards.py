@@ -138,11 +138,13 @@ async def _rebuild(client: Client, shard: ShardId) -> tuple[RebuildingShard | No
     return await _start(client, shard, RebuildMode.RESTORE)
 
 
-async def _drain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+async def drain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+    """`ShardWork`: the shard is emptied."""
     return await _start(client, shard, RebuildMode.RELOCATE)
 
 
-async def _undrain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+async def undrain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+    """`ShardWork`: the shard is used again."""
     from ldquery.ctl.event_log import call_off
 
     return await call_off(client, shard), False
@@ -182,14 +184,14 @@ VERBS: tuple[Verb, ...] = (
         "empty a shard, so that its node can be taken out",
         "The shard takes nothing new, and everything that it holds is stored elsewhere. It serves until its node is taken out of the cluster file.",
         _shard_to_wait_for,
-        _attended(_drain, "the event log to take the drain", RebuildMode.RELOCATE),
+        _attended(drain, "the event log to take the drain", RebuildMode.RELOCATE),
     ),
     Verb(
         "undrain",
         "use a shard again",
         "Calls off draining, also of a shard that is empty by now, or the rebuilding of one that was not lost after all.",
         _shard,
-        _attended(_undrain, "the event log to call it off"),
+        _attended(undrain, "the event log to call it off"),
     ),
     Verb(
         "unrecoverable",

@@ -6,7 +6,7 @@ never damaged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -158,6 +158,31 @@ def without_node(text: str, node: NodeId) -> str:
     if "nodeset" in metadata:
         metadata["nodeset"] = [int(each) for each in metadata["nodeset"] if int(each) != node]
     return _only_nodes_changed(before, document.as_string(), {node})
+
+
+def with_disabled_regions(text: str, regions: Collection[str]) -> str:
+    """The text with other regions out of use. Its version stays, and it is not checked as a whole.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: it is written in a way that is not edited here.
+    """
+    before, document = load_cluster(text), _document(text)
+    told = ", ".join(sorted(regions))
+    placement = {key: value for key, value in before.settings.get("placement", {}).items() if key != "disabled_regions"}
+    if told:
+        placement["disabled_regions"] = told
+    settings: Any = document.setdefault("settings", tomlkit.table(is_super_table=True))
+    section = settings.setdefault("placement", tomlkit.table())
+    if told:
+        section["disabled_regions"] = told
+    else:
+        section.pop("disabled_regions", None)
+    edited = document.as_string()
+    after = load_cluster(edited)
+    wanted = replace(before, settings={**before.settings, "placement": placement})
+    if after != wanted:
+        raise _not_understood("settings.placement")
+    return edited
 
 
 def _document(text: str) -> tomlkit.TOMLDocument:
