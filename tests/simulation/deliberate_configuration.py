@@ -24,8 +24,8 @@ def of_configurations(breaks: str, *places: Place) -> Callable[[Callable[[Any], 
 
 @of_configurations("a node takes what the epoch store holds, also when it is older", (ConfigurationKeeper, "look"))
 def older_configuration_taken(original: Change) -> Change:
-    async def look(self: ConfigurationKeeper, *arguments: Any) -> Any:
-        found, stored = await original(self, *arguments), self.in_force.stored
+    async def look(self: ConfigurationKeeper, *arguments: Any, **named: Any) -> Any:
+        found, stored = await original(self, *arguments, **named), self.in_force.stored
         if found is not None or stored is None or stored.version >= self.in_force.config.version:
             return found
         older = load_cluster(stored.current.text)

@@ -81,7 +81,7 @@ def told_trim_points_unchecked(original: Change) -> Change:
 @deliberate("a SEAL is answered but seals nothing: recovery reads an epoch that goes on", (SealHandler, "on_seal"))
 def seal_only_reads(original: Change) -> Change:
     def on_seal(self: SealHandler, peer: Any, message: Seal, now: Any) -> None:
-        self._on_sealed(peer, message, Status.OK)
+        self._on_sealed(peer, message, Status.OK, now)
 
     return on_seal
 
@@ -161,7 +161,7 @@ def release_before_purge(original: Change) -> Change:
     likely="handovers",
 )
 def precedence_reversed(original: Change) -> Change:
-    return lambda log, lsn, copies, *others: original(log, lsn, copies[:1], *others)
+    return lambda log, lsn, copies, *others, **named: original(log, lsn, copies[:1], *others, **named)
 
 
 @deliberate(
@@ -199,8 +199,8 @@ def damage_told_as_absence(original: Change) -> Change:
 
 @deliberate("a read skips the last entry before the release pointer", (ServerReadStream, "deliver"))
 def last_entry_not_sent(original: Change) -> Change:
-    def deliver(self: ServerReadStream, entries: Any, through: Lsn, *rest: Any) -> int:
-        return original(self, [entry for entry in entries if entry[0] != through], through, *rest)
+    def deliver(self: ServerReadStream, entries: Any, through: Lsn, *rest: Any, **named: Any) -> int:
+        return original(self, [entry for entry in entries if entry[0] != through], through, *rest, **named)
 
     return deliver
 
@@ -260,10 +260,10 @@ def loss_not_admitted(original: Change) -> Change:
 
 @deliberate("a shard sends to readers what they have no room for", (ServerReadStream, "deliver"))
 def credit_ignored(original: Change) -> Change:
-    def deliver(self: ServerReadStream, *rest: Any) -> int:
+    def deliver(self: ServerReadStream, *rest: Any, **named: Any) -> int:
         credit, self.credit = self.credit, self.credit + (1 << 30)
         try:
-            return original(self, *rest)
+            return original(self, *rest, **named)
         finally:
             self.credit = credit
 

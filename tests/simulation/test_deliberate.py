@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from inspect import Parameter, signature
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import pytest
 
@@ -31,6 +35,35 @@ QUICK = (
     "release_beyond_lng",
 )
 BY_HISTORIES = ("bridge_forgotten", "missing_is_hole", "doubtful_frame_repeated", "previous_lsn_dropped")
+
+
+def _takes_what(broken: Callable[..., Any], original: Callable[..., Any]) -> bool:
+    """Whether a function can be called in each way in which another one can, but for giving what has to be given by its name."""
+    taken, given = signature(broken), signature(original).parameters.values()
+    named = {each.name: None for each in given if each.kind is Parameter.KEYWORD_ONLY}
+    options = {
+        each.name: None
+        for each in given
+        if each.kind is Parameter.POSITIONAL_OR_KEYWORD and each.default is not Parameter.empty
+    }
+    places = [
+        each for each in given if each.kind is Parameter.POSITIONAL_OR_KEYWORD or each.kind is Parameter.POSITIONAL_ONLY
+    ]
+    try:
+        taken.bind(*[None] * len(places), **named)
+        taken.bind(*[None] * (len(places) - len(options)), **named, **options)
+    except TypeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_what_is_planted_can_be_called_like_what_it_replaces(fault: DeliberateFault) -> None:
+    for target, name in fault.places:
+        original = vars(target)[name]
+        broken = fault.change(original)
+        if isinstance(original, FunctionType) and isinstance(broken, FunctionType):
+            assert _takes_what(broken, original), f"{target.__name__}.{name} takes {signature(original)}"
 
 
 @pytest.mark.parametrize("name", QUICK)
