@@ -201,7 +201,7 @@ async def reads(distances: Distances, megabytes: int) -> None:
 
 
 @dataclasses.dataclass(slots=True)
-class History:
+class FarHistory:
     """What somebody in another region appended, and what he read."""
 
     acknowledged: list[tuple[float, int, bytes]] = dataclasses.field(default_factory=list)
@@ -238,10 +238,10 @@ async def losses(distances: Distances, kills: int) -> None:
         region_cluster(distances, here) as supervisor,
         Client(layout.cluster_file(supervisor.directory), location=f"{here}....") as client,
     ):
-        histories: dict[LogId, History] = {}
+        histories: dict[LogId, FarHistory] = {}
         tasks = []
         for log in (LogId(1), LogId(3)):
-            history = histories[log] = History()
+            history = histories[log] = FarHistory()
             tasks += [
                 asyncio.create_task(history.append(client, log)),
                 asyncio.create_task(history.follow(client, log)),
@@ -294,7 +294,7 @@ async def losses(distances: Distances, kills: int) -> None:
             )
 
 
-async def _check(client: Client, log: LogId, history: History) -> None:
+async def _check(client: Client, log: LogId, history: FarHistory) -> None:
     """Each acknowledged record is where its receipt says, none is there twice, and they are in the order in which they were appended."""
     found: dict[bytes, list[int]] = {}
     async with client.reader(log, LSN.OLDEST, until="tail") as reader:

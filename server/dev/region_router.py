@@ -35,7 +35,7 @@ _DESTINATION: Final = slice(16, 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RegionRoute:
     """From one region to another one."""
 
     delay: float = 0.0
@@ -44,10 +44,10 @@ class Route:
     """Bytes a second; None: no limit."""
 
 
-class Routes:
+class RegionRoutes:
     """Which packets arrive when. Time is in seconds of any clock."""
 
-    def __init__(self, usual: Route, others: dict[tuple[str, str], Route]) -> None:
+    def __init__(self, usual: RegionRoute, others: dict[tuple[str, str], RegionRoute]) -> None:
         """
         Args:
             usual: between two regions; within a region nothing takes time.
@@ -80,7 +80,7 @@ class Routes:
         return end + route.delay
 
 
-class Machine:
+class RoutedMachine:
     """A machine's TUN device."""
 
     def __init__(self, address: str, region: str, device: int) -> None:
@@ -105,16 +105,16 @@ class Machine:
             return
 
 
-class Router:
+class RegionRouter:
     """Forwards packets, and obeys."""
 
     def __init__(self, commands: socket.socket) -> None:
         self._commands = commands
-        self._machines: dict[int, Machine] = {}
+        self._machines: dict[int, RoutedMachine] = {}
         """By their devices."""
-        self._addresses: dict[bytes, Machine] = {}
-        self._routes = Routes(Route(), {})
-        self._waiting: list[tuple[float, int, Machine, bytes]] = []
+        self._addresses: dict[bytes, RoutedMachine] = {}
+        self._routes = RegionRoutes(RegionRoute(), {})
+        self._waiting: list[tuple[float, int, RoutedMachine, bytes]] = []
         """When each packet arrives, in which order they were sent, and for whom they are."""
         self._sent = 0
 
@@ -134,7 +134,7 @@ class Router:
                 _, _, target, packet = heapq.heappop(self._waiting)
                 target.take(packet)
 
-    def _forward(self, source: Machine) -> None:
+    def _forward(self, source: RoutedMachine) -> None:
         for packet in source.packets():
             target = self._addresses.get(packet[_DESTINATION])
             if target is None:
@@ -157,10 +157,12 @@ class Router:
         answer: list[list[str | int]] = []
         match json.loads(data):
             case {"routes": {"usual": usual, "others": others}}:
-                self._routes = Routes(Route(*usual), {(one, two): Route(*route) for one, two, *route in others})
+                self._routes = RegionRoutes(
+                    RegionRoute(*usual), {(one, two): RegionRoute(*route) for one, two, *route in others}
+                )
             case {"machine": {"address": address, "region": region}}:
                 (device,) = devices
-                machine = self._machines[device] = Machine(address, region, device)
+                machine = self._machines[device] = RoutedMachine(address, region, device)
                 self._addresses[machine.address] = machine
             case {"cut": pairs}:
                 self._routes.cut = {(source, target) for source, target in pairs}
@@ -173,7 +175,7 @@ class Router:
 
 def main() -> None:
     """The program."""
-    Router(socket.socket(fileno=sys.stdin.fileno())).run()
+    RegionRouter(socket.socket(fileno=sys.stdin.fileno())).run()
 
 
 if __name__ == "__main__":

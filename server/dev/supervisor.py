@@ -351,14 +351,14 @@ class Supervisor:
         said: list[str] = await asyncio.gather(*(getattr(self, command)(node) for node in chosen))
         if command == "start":
             await asyncio.gather(*map(self._until_serving, chosen))
-        return "; ".join(said) or f"no node of {region} {'stands still' if command == 'start' else 'runs'}"
+        return "; ".join(said) or f"{'all nodes' if command == 'start' else 'no nodes'} of {region} run"
 
     async def cut_off(self, region: str, target: str | None = None) -> str:
         """Cut the routes of a region, where regions are played."""
         raise CommandError(f"{region} is not cut off: regions are played where ld-dev-cluster up was told --regions")
 
     async def reconnect(self, region: str) -> str:
-        """Mend the routes of a region, where regions are played."""
+        """End what `cut_off` does, where regions are played."""
         raise CommandError(f"{region} is not cut off: regions are played where ld-dev-cluster up was told --regions")
 
     async def add(self, location: str | None) -> str:

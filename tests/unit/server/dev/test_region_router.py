@@ -9,28 +9,28 @@ import threading
 import pytest
 
 from server.dev.region_network import Distances
-from server.dev.region_router import Route, Router, Routes
+from server.dev.region_router import RegionRoute, RegionRouter, RegionRoutes
 
 
 def test_within_a_region_nothing_takes_time() -> None:
-    assert Routes(Route(0.04), {}).arrival("us", "us", 1000, 5.0) == 5.0
+    assert RegionRoutes(RegionRoute(0.04), {}).arrival("us", "us", 1000, 5.0) == 5.0
 
 
 def test_a_route_takes_its_own_time() -> None:
-    routes = Routes(Route(0.04), {("us", "eu"): Route(0.015)})
+    routes = RegionRoutes(RegionRoute(0.04), {("us", "eu"): RegionRoute(0.015)})
     assert routes.arrival("us", "eu", 1000, 5.0) == pytest.approx(5.015)
     assert routes.arrival("eu", "us", 1000, 5.0) == pytest.approx(5.04)
 
 
 def test_what_is_cut_loses_packets_one_way() -> None:
-    routes = Routes(Route(0.04), {})
+    routes = RegionRoutes(RegionRoute(0.04), {})
     routes.cut = {("us", "eu")}
     assert routes.arrival("us", "eu", 1000, 5.0) is None
     assert routes.arrival("eu", "us", 1000, 5.0) == pytest.approx(5.04)
 
 
 def test_packets_wait_for_bandwidth_and_are_lost_when_too_many_wait() -> None:
-    routes = Routes(Route(0.04, 10_000), {})
+    routes = RegionRoutes(RegionRoute(0.04, 10_000), {})
     assert [routes.arrival("us", "eu", 1000, 5.0) for _ in range(7)] == [
         *(pytest.approx(5.0 + 0.1 * sent + 0.04) for sent in range(1, 7)),
         None,
@@ -42,7 +42,7 @@ def test_packets_wait_for_bandwidth_and_are_lost_when_too_many_wait() -> None:
 def test_packets_go_to_the_machine_of_their_address() -> None:
     commands, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     devices = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
-    router = threading.Thread(target=Router(theirs).run)
+    router = threading.Thread(target=RegionRouter(theirs).run)
     router.start()
     try:
         for (_, device), address, region in zip(devices, ("10.0.0.1", "10.0.0.2"), ("us", "eu"), strict=True):
