@@ -52,6 +52,8 @@ class AuditFile:
         self._size = 0
         self._is_doubtful = False
         """What was written last may be there in part, or not be on disk: nothing is added behind it."""
+        self._holds_lines = False
+        """The file has something that was written in full: it is kept when another one is begun."""
         try:
             self._open()
         except OSError as error:
@@ -61,6 +63,7 @@ class AuditFile:
         with append_to_private(self._path) as file:
             descriptor = self._descriptor = os.dup(file.fileno())
         self._size = os.fstat(descriptor).st_size
+        self._holds_lines = self._size > 0
         if self._size and self._ends_within_a_line():
             self._add(descriptor, b"\n")
         directory = os.open(self._path.parent, os.O_RDONLY)
@@ -104,10 +107,22 @@ class AuditFile:
         if self._is_doubtful or self._size >= self._bytes_max:
             self._rotate()
         descriptor = self._open() if self._descriptor is None else self._descriptor
+        whole = self._size
         self._is_doubtful = True
-        self._add(descriptor, "".join(f"{line}\n" for line in lines).encode())
+        try:
+            self._add(descriptor, "".join(f"{line}\n" for line in lines).encode())
+        except OSError:
+            self._cut_off(descriptor, whole)
+            raise
         if sync:
             os.fsync(descriptor)
+        self._is_doubtful = False
+        self._holds_lines = True
+
+    def _cut_off(self, descriptor: int, whole: int) -> None:
+        """Take away what was written in part, so that the file can go on: while a disk is full, others would be begun until those with lines are gone."""
+        os.ftruncate(descriptor, whole)
+        self._size = whole
         self._is_doubtful = False
 
     def _add(self, descriptor: int, data: bytes) -> None:
@@ -117,14 +132,18 @@ class AuditFile:
             data = data[written:]
 
     def _rotate(self) -> None:
+        """Begin another file. One without a line that was written in full is not kept: as long as a disk fails, those with lines would make way for it."""
+        held_lines = self._holds_lines
         self._close()
-        for number in range(self._files_max - 1, 0, -1):
-            older = self._path if number == 1 else self._numbered(number - 1)
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(older, self._numbered(number))
-        if self._files_max == 1:
+        if held_lines:
+            for number in range(self._files_max - 1, 0, -1):
+                older = self._path if number == 1 else self._numbered(number - 1)
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(older, self._numbered(number))
+        if not held_lines or self._files_max == 1:
             self._path.unlink(missing_ok=True)
-        self._is_doubtful = False
+        self._is_doubtful = self._holds_lines = False
+        self._size = 0
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None

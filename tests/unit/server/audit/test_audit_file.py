@@ -99,25 +99,64 @@ async def test_one_file_alone_is_begun_anew(tmp_path: Path) -> None:
     await log.file.close()
 
 
-@pytest.mark.parametrize("call", ["write", "fsync"])
-async def test_what_cannot_be_written_is_told_and_nothing_is_added_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+def full(*arguments: Any) -> int:
+    raise OSError(28, "No space left on device")
+
+
+async def test_what_is_perhaps_not_on_disk_is_told_and_nothing_is_added_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = WrittenLog(tmp_path / "a")
     await log.write("before")
-
-    def fail(*arguments: Any) -> int:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, fail)
+        patch.setattr(os, "fsync", full)
         await log.write("lost", token=1)
     assert log.told == [([1], False)]
     assert log.failures == [(1, f"{log.path}: No space left on device")]
     await log.write("after", token=2)
     assert log.told[-1] == ([2], True)
     assert lines_of(log.path) == ["after"]
-    assert lines_of(tmp_path / "a.1")[0] == "before"
+    assert lines_of(tmp_path / "a.1") == ["before", "lost"]
+    await log.file.close()
+
+
+async def test_what_is_written_in_part_is_told_and_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = WrittenLog(tmp_path / "a")
+    await log.write("before")
+    write = os.write
+    with monkeypatch.context() as patch:
+        written = iter((lambda descriptor, data: write(descriptor, data[:3]), full))
+        patch.setattr(os, "write", lambda descriptor, data: next(written)(descriptor, data))
+        await log.write("lost", token=1)
+    assert log.told == [([1], False)]
+    assert log.failures == [(1, f"{log.path}: No space left on device")]
+    await log.write("after", token=2)
+    assert log.told[-1] == ([2], True)
+    assert lines_of(log.path) == ["before", "after"]
+    assert list(tmp_path.iterdir()) == [log.path]
+    await log.file.close()
+
+
+@pytest.mark.parametrize("calls", [["write"], ["fsync"], ["open"], ["write", "ftruncate"]], ids="+".join)
+@pytest.mark.parametrize("bytes_max", [1 << 20, 4])
+async def test_a_disk_that_stays_full_takes_no_lines_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[str], bytes_max: int
+) -> None:
+    log = WrittenLog(tmp_path / "a", bytes_max=bytes_max)
+    await log.write("before")
+    with monkeypatch.context() as patch:
+        for call in calls:
+            patch.setattr(os, call, full)
+        if calls == ["open"]:
+            log.file._close()
+        for token in range(1, 11):
+            await log.write("lost", token=token)
+    assert [ok for _, ok in log.told] == [False] * 10
+    await log.write("after", token=20)
+    assert log.told[-1] == ([20], True)
+    lines = [line for path in tmp_path.iterdir() for line in lines_of(path)]
+    assert "before" in lines
+    assert "after" in lines_of(log.path)
     await log.file.close()
 
 
