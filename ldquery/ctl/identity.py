@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _DIRECTORY: Final = "identity"
 _NODE: Final = re.compile(r"N\d+")
+_SERIAL: Final = re.compile(r"[0-9a-f]{1,40}")
 
 
 def _name(text: str) -> str:
@@ -157,10 +158,8 @@ async def _token(client: Client | None, arguments: argparse.Namespace) -> int:
 
 async def _revoke(client: Client | None, arguments: argparse.Namespace) -> int:
     serial = arguments.serial.replace(":", "").lower()
-    try:
-        int(serial, 16)
-    except ValueError:
-        raise LogDeviceError(Status.INVALID_PARAM, f"{arguments.serial!r} is no serial number in hexadecimal") from None
+    if not _SERIAL.fullmatch(serial):
+        raise LogDeviceError(Status.INVALID_PARAM, f"{arguments.serial!r} is no serial number in hexadecimal")
     authority = _authority(arguments, _config(arguments))
     authority.revoke(serial)
     show(

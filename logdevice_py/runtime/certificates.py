@@ -1,8 +1,8 @@
 """Makes certificates and tokens: of an authority (CA), of nodes, of principals. Needs `cryptography`, and PyJWT for tokens.
 
 In one directory: ``ca.pem`` and ``ca.key``, the authority; ``N3.pem``, of a node, and ``svc-clicks.pem``, of a principal, each a certificate and its key in one
-file; ``zookeeper.auth``, by which nodes authenticate to ZooKeeper; ``token.key`` and ``token.pem``, with which tokens are signed and checked; ``revoked.txt``, serial numbers that count no longer. What holds keys is
-readable by its owner only. ``ca.key`` and ``token.key`` belong on no node.
+file; ``zookeeper.auth``, by which nodes authenticate to ZooKeeper; ``token.key`` and ``token.pem``, with which tokens are signed and checked; ``revoked.txt``, serial numbers that count no longer; ``issued.txt``, those of
+all certificates that were made. What holds keys is readable by its owner only. ``ca.key`` and ``token.key`` belong on no node.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ CA_DAYS: Final = 3650
 NODE_DAYS: Final = 397
 PRINCIPAL_DAYS: Final = 90
 _OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+_OWN_NAMES: Final = re.compile(r"ca|token|N\d+")
+"""Principals whose certificates would take the place of the authority's files, or of a node's."""
 _BEFORE: Final = datetime.timedelta(minutes=5)
 """Clocks differ."""
 
@@ -105,26 +108,38 @@ class CertificateAuthority:
         self._cluster = cluster
 
     def make(self) -> bool:
-        """Make the authority and the keys for tokens, where there are none. False: there were."""
+        """Make the authority, and the keys for tokens, where there are none. False: there was an authority.
+
+        Raises:
+            LogDeviceError: INVALID_CONFIG: the directory has the certificate of an authority and not its key.
+        """
         from cryptography.hazmat.primitives.asymmetric import ec, ed25519
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        if (self.directory / "ca.key").exists():
-            return False
+        path, certificate = self.directory / "ca.key", self.directory / "ca.pem"
+        is_new = not path.exists()
+        if is_new and certificate.exists():
+            raise LogDeviceError(
+                Status.INVALID_CONFIG,
+                f"{certificate} is the certificate of an authority whose key is not there: do this where ca.key is, or name another directory for another authority",
+            )
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("logdevice " + format_uuid(self._cluster))
-        certificate = self._sign(key.public_key(), name, key, name, [], CA_DAYS, authority=True)
-        _write_private(self.directory / "ca.key", _private_pem(key))
-        _write(self.directory / "ca.pem", certificate.public_bytes(Encoding.PEM))
-        signer = ed25519.Ed25519PrivateKey.generate()
-        _write_private(self.directory / "token.key", _private_pem(signer))
-        public = signer.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        _write(self.directory / "token.pem", public)
+        if is_new:
+            _write_private(path, _private_pem(ec.generate_private_key(ec.SECP256R1())))
+        if not certificate.exists():  # a crash may have left the key alone
+            key, name = _read_key(path), _name("logdevice " + format_uuid(self._cluster))
+            made = self._sign(key.public_key(), name, key, name, [], CA_DAYS, authority=True)
+            _write(certificate, made.public_bytes(Encoding.PEM))
+        signer, public = self.directory / "token.key", self.directory / "token.pem"
+        if not (signer.exists() or public.exists()):
+            _write_private(signer, _private_pem(ed25519.Ed25519PrivateKey.generate()))
+        if not public.exists():
+            key = _read_key(signer).public_key()
+            _write(public, key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
         revoked = self.directory / "revoked.txt"
         if not revoked.exists():
             _write(revoked, b"# serial numbers of certificates that count no longer, one a line, in hexadecimal\n")
-        return True
+        return is_new
 
     def certify_node(self, node: NodeId, days: int = NODE_DAYS, *, host: str | None = None) -> MadeIdentity:
         """A certificate for a node; it replaces an earlier one.
@@ -142,7 +157,15 @@ class CertificateAuthority:
 
         Args:
             hosts: names and addresses under which it serves others; none: it is a client only.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: the authority has a file of that name for itself, or for a node.
         """
+        if path is None and _OWN_NAMES.fullmatch(principal.name):
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                f"{principal.name}.pem is a file of the authority, or of a node: give the principal another name",
+            )
         uris = principal_uris(self._cluster, principal)
         return self._certify(principal.name, uris, days, hosts=hosts, path=path)
 
@@ -178,7 +201,8 @@ class CertificateAuthority:
     def revoke(self, serial: str) -> None:
         """Put a serial number on the list."""
         path = self.directory / "revoked.txt"
-        _write(path, path.read_bytes().rstrip(b"\n") + f"\n{serial}\n".encode())
+        before = path.read_bytes().rstrip(b"\n") + b"\n" if path.exists() else b""
+        _write(path, before + f"{serial}\n".encode())
 
     def _certify(
         self, name: str, uris: Sequence[str], days: int, *, hosts: Sequence[str], path: Path | None = None
@@ -194,8 +218,12 @@ class CertificateAuthority:
             key.public_key(), _name(name), ca_key, ca.subject, uris, days, authority=False, hosts=hosts
         )
         path = path or self.directory / f"{name}.pem"
+        serial = f"{certificate.serial_number:x}"
+        with open(self.directory / "issued.txt", "a", encoding="utf-8") as issued:
+            # before it is used: who has to revoke it later may have nothing but its name
+            issued.write(f"{serial} {name} until {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}\n")
         _write_private(path, certificate.public_bytes(Encoding.PEM) + _private_pem(key))
-        return MadeIdentity(path, f"{certificate.serial_number:x}")
+        return MadeIdentity(path, serial)
 
     def _sign(
         self,

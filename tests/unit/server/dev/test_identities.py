@@ -9,7 +9,7 @@ from cryptography.x509 import SubjectAlternativeName, UniformResourceIdentifier,
 
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.principal import Principal
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.certificates import CertificateAuthority
 from logdevice_py.runtime.tls import TlsContexts, TlsFiles, read_revoked
 from logdevice_py.runtime.tokens import TokenChecker
@@ -32,15 +32,76 @@ def secure(directory: Path, *, secure: bool = True) -> Supervisor:
 def test_what_is_there_stays_and_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     supervisor = secure(tmp_path)
     files = {path: path.read_bytes() for path in (tmp_path / "identity").iterdir()}
-    assert {"ca.key", "ca.pem", "token.key", "token.pem", "revoked.txt", "N0.pem", "N1.pem"} == {
-        path.name for path in files
-    }
+    names = {"ca.key", "ca.pem", "token.key", "token.pem", "revoked.txt", "issued.txt", "N0.pem", "N1.pem"}
+    assert names == {path.name for path in files}
     private = {path.name for path in files if b"PRIVATE KEY" in files[path]}
     assert private == {"ca.key", "token.key", "N0.pem", "N1.pem"}
     assert {path.stat().st_mode & 0o077 for path in files if path.name in private} == {0}
     assert layout.cluster_file(tmp_path).with_suffix(".pem").stat().st_mode & 0o077 == 0
     make_identities(tmp_path, supervisor.config)
     assert {path: path.read_bytes() for path in (tmp_path / "identity").iterdir()} == files
+
+
+class TestFilesOfTheAuthority:
+    def contents(self, directory: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+    def test_where_its_key_is_not_another_one_does_not_take_its_place(self, tmp_path: Path) -> None:
+        authority = CertificateAuthority(tmp_path, UUID)
+        authority.make()
+        (tmp_path / "ca.key").unlink()  # as on a node's machine
+        (tmp_path / "token.key").unlink()
+        before = self.contents(tmp_path)
+        with pytest.raises(LogDeviceError, match="whose key is not there") as caught:
+            authority.make()
+        assert caught.value.status is Status.INVALID_CONFIG
+        assert self.contents(tmp_path) == before
+
+    @pytest.mark.parametrize("name", ["ca", "token", "N0", "N17"])
+    def test_no_principal_takes_their_place(self, tmp_path: Path, name: str) -> None:
+        authority = CertificateAuthority(tmp_path, UUID)
+        authority.make()
+        authority.certify_node(NodeId(0))
+        before = self.contents(tmp_path)
+        with pytest.raises(LogDeviceError, match="give the principal another name") as caught:
+            authority.certify_principal(Principal(name))
+        assert caught.value.status is Status.INVALID_PARAM
+        assert self.contents(tmp_path) == before
+
+    @pytest.mark.parametrize("last", ["", "ca.key", "ca.pem", "token.key", "token.pem"])
+    def test_a_crash_on_the_way_leaves_what_can_be_made_whole(self, tmp_path: Path, last: str) -> None:
+        authority = CertificateAuthority(tmp_path, UUID)
+        authority.make()
+        order = ["ca.key", "ca.pem", "token.key", "token.pem", "revoked.txt"]
+        for name in order[order.index(last) + 1 if last else 0 :]:
+            (tmp_path / name).unlink()
+        before = self.contents(tmp_path)
+        authority.make()
+        authority.certify_principal(Principal("svc-clicks"))
+        TlsContexts(TlsFiles(tmp_path / "ca.pem", tmp_path / "svc-clicks.pem", None, tmp_path / "revoked.txt"), UUID)
+        assert TokenChecker(tmp_path / "token.pem", UUID)(authority.make_token(Principal("a"))).principal.name == "a"
+        assert {name: self.contents(tmp_path)[name] for name in before} == before
+
+    def test_other_keys_for_tokens_are_made_where_both_were_taken_away(self, tmp_path: Path) -> None:
+        authority = CertificateAuthority(tmp_path, UUID)
+        authority.make()
+        lost = authority.make_token(Principal("svc-clicks"))
+        (tmp_path / "token.key").unlink()
+        (tmp_path / "token.pem").unlink()
+        assert not authority.make()
+        with pytest.raises(BadTokenError, match="not signed"):
+            TokenChecker(tmp_path / "token.pem", UUID)(lost)
+
+    def test_a_certificate_that_was_replaced_can_still_be_revoked(self, tmp_path: Path) -> None:
+        authority = CertificateAuthority(tmp_path, UUID)
+        authority.make()
+        made = [authority.certify_principal(Principal("svc-clicks")) for _ in range(2)]
+        issued = [line.split() for line in (tmp_path / "issued.txt").read_text().splitlines()]
+        assert [line[:3] for line in issued] == [[each.serial, "svc-clicks", "until"] for each in made]
+        (tmp_path / "revoked.txt").unlink()
+        authority.revoke(made[0].serial)
+        authority.revoke(made[1].serial)
+        assert read_revoked(tmp_path / "revoked.txt") == {int(each.serial, 16) for each in made}
 
 
 def test_without_security_nothing_is_made(tmp_path: Path) -> None:
