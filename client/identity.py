@@ -78,4 +78,6 @@ def client_contexts(config: ClusterConfig, cluster_file: Path | None, identity: 
             Status.INVALID_CONFIG, "[settings.security] ca_file is needed to know nodes by their certificates"
         )
     certificate = None if identity.certificate is None else Path(identity.certificate)
-    return TlsContexts(TlsFiles(ca, certificate, None if identity.key is None else Path(identity.key)), config.uuid)
+    key = None if identity.key is None else Path(identity.key)
+    revoked = directory / settings.revoked_file if settings.revoked_file else None
+    return TlsContexts(TlsFiles(ca, certificate, key, revoked, may_lack_revoked=True), config.uuid)

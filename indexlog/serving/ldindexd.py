@@ -124,11 +124,14 @@ def _security(cluster_file: Path, tls: str | None, readers: frozenset[str]) -> H
         raise LogDeviceError(Status.INVALID_CONFIG, text)
     directory = cluster_file.parent
     revoked, keys = directory / settings.revoked_file, directory / settings.token_key_file
-    has_revoked, has_keys = (
-        bool(settings.revoked_file) and revoked.exists(),
-        bool(settings.token_key_file) and keys.exists(),
+    has_keys = bool(settings.token_key_file) and keys.exists()
+    files = TlsFiles(
+        directory / settings.ca_file,
+        Path(identity.certificate),
+        None,
+        revoked if settings.revoked_file else None,
+        may_lack_revoked=True,
     )
-    files = TlsFiles(directory / settings.ca_file, Path(identity.certificate), None, revoked if has_revoked else None)
     return HttpSecurity(
         tls,
         TlsContexts(files, config.uuid),

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import ssl
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +36,8 @@ _FED_AT_ONCE: Final = 2 * _RECORD_SIZE
 at once."""
 _LARGE: Final = 16 << 10
 """Pieces as large as a record are encrypted where they are, not joined with others."""
+_DER: Final = 2
+"""The form of certificates: bytes."""
 _UNWELCOME: Final = ("certificate", "unknown ca", "access denied")
 """What is in an alert of a peer that does not accept who this process is."""
 
@@ -47,6 +52,8 @@ class TlsFiles:
     key: Path | None = None
     """None: it is in the file of the certificate."""
     revoked: Path | None = None
+    may_lack_revoked: bool = False
+    """There need not be such a file: not every client gets it."""
 
     @classmethod
     def of_node(cls, settings: SecuritySettings, directory: Path, node: NodeId) -> TlsFiles:
@@ -86,11 +93,14 @@ class TlsContexts:
         self.files = files
         self.cluster = cluster
         self.revoked: frozenset[int] = frozenset()
+        self.authorities: frozenset[bytes] = frozenset()
+        """Hashes of the certificates in the file `ca`."""
         self._expires: Timestamp | None = None
         """None: nobody has asked since the files were read."""
         self._asking: dict[NodeId, ssl.SSLContext] = {}
         self._seen = self._look_at_files()
-        self._load()
+        for load in self._loads:
+            load()
 
     def _look_at_files(self) -> list[tuple[int, int, int]]:
         found = []
@@ -109,15 +119,33 @@ class TlsContexts:
         if seen == self._seen:
             return False
         self._seen = seen
-        try:
-            self._load()
-        except LogDeviceError as error:
-            log.error("%s; what was read before stays in use", error.detail)
-            return False
-        log.info("certificates were read again")
-        return True
+        is_read = True
+        for load in self._loads:
+            try:
+                load()
+            except LogDeviceError as error:
+                log.error("%s; what was read before stays in use", error.detail)
+                is_read = False
+        if is_read:
+            log.info("certificates were read again")
+        return is_read
 
-    def _load(self) -> None:
+    @property
+    def _loads(self) -> tuple[Callable[[], None], ...]:
+        """Each by itself: whoever is shut out stays so while another file cannot be used."""
+        return self._load_revoked, self._load_authorities, self._load_contexts
+
+    def _load_revoked(self) -> None:
+        path = self.files.revoked
+        if path is None or (self.files.may_lack_revoked and not os.access(path, os.R_OK)):
+            return
+        self.revoked = read_revoked(path)
+
+    def _load_authorities(self) -> None:
+        found = _context(ssl.PROTOCOL_TLS_CLIENT, TlsFiles(self.files.ca)).get_ca_certs(binary_form=True)
+        self.authorities = frozenset(sha256(each).digest() for each in found)
+
+    def _load_contexts(self) -> None:
         files = self.files
         server = None
         client = _context(ssl.PROTOCOL_TLS_CLIENT, files)
@@ -127,10 +155,13 @@ class TlsContexts:
             server = _context(ssl.PROTOCOL_TLS_SERVER, files)
             server.verify_mode = ssl.CERT_OPTIONAL
             server.num_tickets = 0
-        revoked = frozenset[int]() if files.revoked is None else read_revoked(files.revoked)
-        self._client, self._server, self.revoked = client, server, revoked
+        self._client, self._server = client, server
         self._asking.clear()
         self._expires = None
+
+    def believes(self, proof: PeerProof) -> bool:
+        """Whether a certificate is not revoked, and its authority still believed."""
+        return proof.serial not in self.revoked and (not proof.authority or proof.authority in self.authorities)
 
     @property
     def expires(self) -> Timestamp:
@@ -185,7 +216,7 @@ def _certified_node(node: NodeId, contexts: TlsContexts) -> type[ssl.SSLObject]:
         def do_handshake(self) -> None:
             super().do_handshake()
             proof = _proof_of(self, contexts.cluster)
-            if proof.serial in contexts.revoked:
+            if not contexts.believes(proof):
                 raise ssl.SSLCertVerificationError(f"its certificate {proof.serial:x} is revoked")
             if proof.node != node:
                 found = "no node" if proof.node is None else f"N{proof.node}"
@@ -378,7 +409,18 @@ def _proof_of(tls: ssl.SSLObject, cluster: bytes) -> PeerProof:
         principal=names.principal,
         serial=serial,
         until=until,
+        authority=_authority_of(tls),
     )
+
+
+def _authority_of(tls: ssl.SSLObject) -> bytes:
+    """A hash of the certificate in `ca` to which that of the other end leads back; empty: it has shown none."""
+    told: Any = tls
+    if sys.version_info >= (3, 13):
+        chain = told.get_verified_chain()
+    else:  # what is public since then
+        chain = [each.public_bytes(_DER) for each in told._sslobj.get_verified_chain() or ()]
+    return sha256(chain[-1]).digest() if chain else b""
 
 
 def _reason(error: Exception) -> str:

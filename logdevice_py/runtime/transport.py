@@ -666,7 +666,7 @@ class Transport:
         """Make connections from here on with these certificates; None: in clear text."""
         self._tls = tls
         if tls is not None:
-            self.introduction.revoked = tls.revoked
+            self._use_withdrawn(tls)
             self.read_ciphertext_into = self.read_ciphertext_into or bytearray(_CIPHERTEXT_SIZE)
 
     def accept_tls(self) -> TlsChannel:
@@ -679,9 +679,15 @@ class Transport:
         microseconds where nothing has: to be called now and then."""
         if self._tls is None:
             return
-        self._tls.reload()
-        self.introduction.revoked = self._tls.revoked
         self.metrics.certificate_expiry = self._tls.expires
+        self._end_fallen(self._tls)
+
+    def _use_withdrawn(self, tls: TlsContexts) -> None:
+        self.introduction.revoked, self.introduction.authorities = tls.revoked, tls.authorities
+
+    def _end_fallen(self, tls: TlsContexts) -> None:
+        tls.reload()
+        self._use_withdrawn(tls)
         for connection, why in self.introduction.fallen(wall_us()):
             assert isinstance(connection, _Connection)
             self.metrics.connections_refused += 1
@@ -921,6 +927,8 @@ class Transport:
 
     def _look_at_begun(self) -> None:
         """Close connections on which a begun frame does not go on."""
+        if self._tls is not None:
+            self._end_fallen(self._tls)  # clients have nobody else who looks
         pause = self.settings.frame_timeout_us / 1e6 / (_LOOKS + 1)
         least = max(1, int(_BEGUN_PROGRESS * pause))
         for connection in list(self._connections):
@@ -951,6 +959,7 @@ class Transport:
         refused = False
         if self._tls is not None:
             self._tls.reload()
+            self._use_withdrawn(self._tls)
         tls = None if self._tls is None or clear_text else self._tls.dial()
         connection = _Connection(self, peer, tls)
         try:

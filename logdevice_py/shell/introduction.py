@@ -11,7 +11,7 @@ Where ``[settings.security]`` asks for it, what the connection proves (`shell/pr
    any case. Nobody is a node because a client may be one: clients' certificates name principals.
 6. A client is the principal of its certificate, or of its token; without both it is `anonymous`. A token counts over an encrypted connection
    only. It is not sent over another one, nor before the node that was dialled has proved that it is that node.
-7. A connection ends when what it proves expires, or is revoked.
+7. A connection ends when what it proves expires or is revoked, or when who signed that is believed no more.
 """
 
 from __future__ import annotations
@@ -71,12 +71,18 @@ class Introduced:
     """Numbers of the messages that the peer does not know."""
 
 
+def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Believed:
     """Whom a token names, and until when (wall clock)."""
 
     principal: Principal
     until: Timestamp
+    is_valid: Callable[[], bool] = field(default=_always, compare=False)
+    """Whether the key that signed it is still believed."""
 
 
 class BadTokenError(Exception):
@@ -98,6 +104,8 @@ class _Standing:
 
     serial: int
     until: Timestamp | None
+    authority: bytes
+    is_valid: Callable[[], bool]
 
 
 class Introduction:
@@ -133,6 +141,8 @@ class Introduction:
         self._check_token = check_token
         self.revoked: Container[int] = frozenset()
         """Serial numbers of certificates that prove nothing any more."""
+        self.authorities: Container[bytes] | None = None
+        """Hashes of the certificates of those who may sign others; None: what TLS has accepted is enough."""
         self._standing: dict[Hashable, _Standing] = {}
         """Of connections that end when what they prove expires or is revoked."""
 
@@ -160,10 +170,8 @@ class Introduction:
 
     def _check_answerer(self, to: PeerId, proof: PeerProof) -> None:
         if proof.encrypted:
-            if proof.serial in self.revoked:
-                raise LogDeviceError(
-                    Status.ACCESS, f"the certificate of whoever answers there, {proof.serial:x}, is revoked"
-                )
+            if (why := self._no_more(proof.serial, proof.authority)) is not None:
+                raise LogDeviceError(Status.ACCESS, f"whoever answers there proves nothing: {why}")
             if proof.node is None or PeerId(proof.node) != to or proof.cluster_uuid != self._me.cluster_uuid:
                 found = "no node" if proof.node is None else f"N{proof.node} of cluster {proof.cluster_uuid.hex()}"
                 text = f"the certificate of whoever answers there names {found}, not N{to} of this cluster"
@@ -228,7 +236,8 @@ class Introduction:
     def _stand(self, connection: Hashable, proof: PeerProof, believed: Believed | None) -> None:
         ends = [until for until in (proof.until, None if believed is None else believed.until) if until is not None]
         if ends or proof.serial:
-            self._standing[connection] = _Standing(proof.serial, min(ends, default=None))
+            is_valid = _always if believed is None else believed.is_valid
+            self._standing[connection] = _Standing(proof.serial, min(ends, default=None), proof.authority, is_valid)
 
     def gone(self, connection: Hashable, peer: PeerId | None) -> None:
         """A connection is closed."""
@@ -238,14 +247,24 @@ class Introduction:
             self.principals.remove(peer)
 
     def fallen(self, now: Timestamp) -> list[tuple[Hashable, str]]:
-        """Connections that must end, and why: what they prove has expired or is revoked. now: of the wall clock."""
+        """Connections that must end, and why: what they prove counts no longer. now: of the wall clock."""
         found: list[tuple[Hashable, str]] = []
         for connection, standing in self._standing.items():
-            if standing.serial in self.revoked:
-                found.append((connection, f"its certificate {standing.serial:x} is revoked"))
+            if (why := self._no_more(standing.serial, standing.authority)) is not None:
+                found.append((connection, why))
+            elif not standing.is_valid():
+                found.append((connection, "its token is signed with a key that is not in token_key_file any more"))
             elif standing.until is not None and standing.until <= now:
                 found.append((connection, "its certificate or token has expired"))
         return found
+
+    def _no_more(self, serial: int, authority: bytes) -> str | None:
+        """Why a certificate proves nothing any more; None: it does."""
+        if serial in self.revoked:
+            return f"its certificate {serial:x} is revoked"
+        if authority and self.authorities is not None and authority not in self.authorities:
+            return f"the authority of its certificate {serial:x} is not in ca_file any more"
+        return None
 
     def _number_client(self) -> PeerId:
         """Never the number of an earlier client: answers to that one may be on their way out."""
@@ -306,8 +325,8 @@ class Introduction:
 
     def _judge_proof(self, hello: Hello, proof: PeerProof) -> tuple[Status, str]:
         security = self.security
-        if proof.serial in self.revoked:
-            return Status.ACCESS, f"its certificate {proof.serial:x} is revoked"
+        if (why := self._no_more(proof.serial, proof.authority)) is not None:
+            return Status.ACCESS, why
         if security.tls == TLS_REQUIRE and not proof.encrypted:
             return Status.ACCESS, "clear text is not taken here: connect with TLS"
         if hello.token and not proof.encrypted:

@@ -27,6 +27,8 @@ class PeerProof:
     """Of the certificate; 0: there is none."""
     until: Timestamp | None = None
     """When the certificate expires."""
+    authority: bytes = b""
+    """Which authority its certificate leads back to: a hash of that one's certificate; empty: there is none, or it is not known."""
 
 
 NO_PROOF: Final = PeerProof()

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from client.identity import ClientIdentity, client_contexts
 from logdevice_py.config.security import SecuritySettings
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId
 from logdevice_py.core.principal import Principal
@@ -31,6 +32,8 @@ from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity, Introduction, no_tokens
 from logdevice_py.shell.proof import Principals
 from logdevice_py.shell.settings import RuntimeSettings
+from server.dev import layout
+from server.dev.dev_cluster import make_config
 from tests.integration.appends import an_append
 from tests.integration.test_transport import HOST, UUID, Recorder, Turns, release
 
@@ -286,6 +289,96 @@ async def test_a_revoked_certificate_ends_its_connection_and_another_is_read_wit
         client.seen.down.clear()
         client.seen.up.clear()
         await client.reaches()
+
+
+async def test_who_is_signed_by_an_authority_that_is_withdrawn_is_out(tmp_path: Path, addresses: Addresses) -> None:
+    made, leaked = Certificates(tmp_path / "own"), Certificates(tmp_path / "leaked")
+    leaked.authority.certify_principal(Principal("mallory"))
+    both = made.directory / "both.pem"
+    own = (made.directory / "ca.pem").read_bytes()
+    both.write_bytes(own + (leaked.directory / "ca.pem").read_bytes())
+    node_files = TlsFiles(both, made.directory / "N0.pem", None, made.directory / "revoked.txt")
+    forged = TlsContexts(TlsFiles(both, leaked.directory / "mallory.pem"), UUID)
+    async with (
+        made.process(0, addresses, contexts=TlsContexts(node_files, UUID)) as node,
+        made.process(-1, addresses, contexts=forged) as mallory,
+        made.process(-1, addresses, "svc-clicks") as other,
+    ):
+        await mallory.reaches()
+        await other.reaches()
+        node.transport.look_at_certificates()
+        (made.directory / "N0.pem").write_text("half a certif")  # what shuts out does not wait for what lets in
+        both.write_bytes(own)
+        node.transport.look_at_certificates()
+        await mallory.seen.until(lambda: bool(mallory.seen.down))
+        assert (await mallory.trouble()).status is Status.ACCESS
+        assert other.seen.down == []
+
+
+async def test_a_number_is_revoked_while_another_file_cannot_be_used(tmp_path: Path, addresses: Addresses) -> None:
+    made = Certificates(tmp_path)
+    lost = made.authority.certify_principal(Principal("svc-lost"))
+    async with made.process(0, addresses, "N0") as node, made.process(-1, addresses, "svc-lost") as client:
+        await client.reaches()
+        (tmp_path / "N0.pem").write_text("half a certif")
+        made.authority.revoke(lost.serial)
+        node.transport.look_at_certificates()
+        await client.seen.until(lambda: bool(client.seen.down))
+        assert (await client.trouble()).detail.endswith("is revoked")
+
+
+async def test_clients_leave_a_node_whose_certificate_is_revoked(tmp_path: Path, addresses: Addresses) -> None:
+    directory = tmp_path / "identity"
+    made = Certificates(directory)
+    config = make_config(tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, secure=True)
+    config, file = replace(config, uuid=UUID), layout.cluster_file(tmp_path)
+    revoked = (directory / "revoked.txt").read_text()
+    (directory / "revoked.txt").unlink()  # not every client gets it
+    stolen = made.authority.certify_node(NodeId(0))
+    identity = ClientIdentity(certificate=directory / "svc-clicks.pem")
+    contexts = client_contexts(config, file, identity)
+    assert contexts is not None
+    async with (
+        made.process(0, addresses, contexts=TlsContexts(TlsFiles(directory / "ca.pem", stolen.path), UUID)),
+        made.process(-1, addresses, contexts=contexts, frame_timeout_us=500_000) as client,
+    ):
+        await client.reaches()
+        (directory / "revoked.txt").write_text(f"{revoked}{stolen.serial}\n")
+        await client.seen.until(lambda: bool(client.seen.down))
+        assert "is revoked" in (await client.trouble()).detail
+
+
+async def test_whose_token_is_signed_with_a_withdrawn_key_is_out(tmp_path: Path, addresses: Addresses) -> None:
+    made = Certificates(tmp_path)
+    token = made.authority.make_token(Principal("svc-token"), 60)
+    async with (
+        made.process(0, addresses, "N0") as node,
+        made.process(-1, addresses, token=token) as client,
+        made.process(-1, addresses, "svc-clicks") as other,
+    ):
+        await client.reaches()
+        await other.reaches()
+        node.transport.look_at_certificates()
+        assert client.seen.down == []
+        (tmp_path / "token.pem").write_text("no key")
+        node.transport.look_at_certificates()
+        (tmp_path / "token.key").unlink()
+        (tmp_path / "token.pem").unlink()
+        made.authority.make()
+        await until_down(node, client)
+        assert "token is not believed: it is not signed" in (await client.trouble()).detail
+        assert other.seen.down == []
+        client.transport.identity.token = made.authority.make_token(Principal("svc-token"), 60)
+        client.seen.up.clear()
+        await client.reaches()
+
+
+async def until_down(node: Secure, client: Secure) -> None:
+    """Until a node that looks at its files every now and then has ended a client's connection."""
+    async with asyncio.timeout(20):
+        while not client.seen.down:
+            node.transport.look_at_certificates()
+            await asyncio.sleep(0.02)
 
 
 async def test_certificates_are_exchanged_under_load(tmp_path: Path, addresses: Addresses) -> None:

@@ -58,11 +58,11 @@ class HttpSecurity:
         return self.contexts is not None and self.tls == TLS_REQUIRE
 
     def fallen(self, proof: PeerProof) -> bool:
-        """Whether a certificate counts no longer: it has expired, or is revoked."""
+        """Whether a certificate counts no longer: it has expired or is revoked, or its authority is believed no more."""
         if self.contexts is None:
             return False
         expired = proof.until is not None and proof.until <= wall_us()
-        return expired or proof.serial in self.contexts.revoked
+        return expired or not self.contexts.believes(proof)
 
     def caller(self, proof: PeerProof, bearer: str) -> Caller:
         """Who sent a request.

@@ -58,6 +58,6 @@ def test_a_check_that_cannot_read_a_token_names_nobody() -> None:
     def check(token: str) -> Any:
         raise UnicodeEncodeError("utf-8", token, 0, 1, "surrogates not allowed")
 
-    contexts: Any = SimpleNamespace(cluster=UUID, revoked=frozenset())
+    contexts: Any = SimpleNamespace(cluster=UUID, believes=lambda proof: True)
     security = HttpSecurity("require", contexts, check_token=check)
     assert security.caller(PeerProof(encrypted=True), "a.b.c") == STRANGER

@@ -192,6 +192,28 @@ def test_a_revoked_certificate_proves_nothing() -> None:
         dialler.hello(NodeId(0), OF_N0)
 
 
+def test_who_signed_what_is_proved_has_to_be_believed_still() -> None:
+    node, is_valid = AcceptingProofs(PERMISSIONS), [True]
+    node.introduction._check_token = lambda token: Believed(BEARER, 500, lambda: is_valid[0])
+    first, second = replace(OF_CLICKS, authority=b"first"), replace(OF_N1, authority=b"second")
+    node.receive(said(CLIENT), first, "client")
+    node.receive(said(OTHER), second, "node")
+    node.receive(said(CLIENT, "good"), TLS, "token")
+    node.receive(said(CLIENT), OF_CLICKS, "not known")
+    node.introduction.authorities = frozenset({b"first", b"second"})
+    assert node.introduction.fallen(0) == []
+    node.introduction.authorities = frozenset({b"second"})
+    assert [connection for connection, _ in node.introduction.fallen(0)] == ["client"]
+    assert node.receive(said(CLIENT), first, "again").ack.status is Status.ACCESS
+    is_valid[0] = False
+    assert {connection for connection, _ in node.introduction.fallen(0)} == {"client", "token"}
+    dialler = TestDialler().dialler()
+    dialler.authorities = frozenset({b"first"})
+    with pytest.raises(LogDeviceError, match="not in ca_file any more"):
+        dialler.hello(NodeId(0), replace(OF_N0, authority=b"second"))
+    assert dialler.hello(NodeId(0), replace(OF_N0, authority=b"first")).destination == 0
+
+
 def test_what_has_expired_or_is_revoked_falls() -> None:
     node = AcceptingProofs(PERMISSIONS)
     node.receive(said(CLIENT), OF_CLICKS, "certificate")
