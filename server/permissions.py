@@ -26,31 +26,47 @@ from logdevice_py.core.ids import (
 )
 from logdevice_py.core.principal import Permission, Principal
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.declare import CODEC_OF, Needs
+from logdevice_py.protocol.declare import CODEC_OF, CODECS, Needs
+from logdevice_py.protocol.messages import MessageType
 
 _LOG_TREE: Final = frozenset({LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS})
 _READING: Final = frozenset({Needs.READ, Needs.ANY})
-FROM_CLIENTS: Final = frozenset(kind for kind, codec in CODEC_OF.items() if codec.needs is not Needs.NODE)
+FROM_CLIENTS: Final = frozenset(CODECS[number].cls for number in MessageType if CODECS[number].needs is not Needs.NODE)
 """What a client may send; anything else from one is dropped and counted."""
 
 
 class StreamOwners:
-    """Which principal each write stream belongs to: the first whose frame came to this node. Those that were used longest ago are forgotten."""
+    """Which principal each write stream belongs to: the first whose frame came to this node. When there are too many, the principal that has most of them
+    loses the one that it used longest ago: whoever makes up writers gets rid of no stream of somebody else."""
 
-    __slots__ = ("_most", "_owners")
+    __slots__ = ("_most", "_names", "_streams")
 
     def __init__(self, most: int = 100_000) -> None:
         self._most = most
-        self._owners: OrderedDict[bytes, str] = OrderedDict()
+        self._names: dict[bytes, str] = {}
+        self._streams: dict[str, OrderedDict[bytes, None]] = {}
+        """Of each principal, in the order of their last use."""
 
     def is_owner(self, principal: Principal, writer: bytes) -> bool:
         """Whether a write stream is the principal's; one that is nobody's becomes his."""
-        owners = self._owners
-        found = owners.setdefault(writer, principal.name)
-        owners.move_to_end(writer)
-        if len(owners) > self._most:
-            owners.popitem(last=False)
-        return found == principal.name
+        name = principal.name
+        owner = self._names.setdefault(writer, name)
+        if owner != name:
+            return False
+        streams = self._streams.setdefault(name, OrderedDict())
+        streams[writer] = None
+        streams.move_to_end(writer)
+        if len(self._names) > self._most:
+            self._forget_one(name)
+        return True
+
+    def _forget_one(self, newest: str) -> None:
+        streams = self._streams
+        has_most = newest if 2 * len(streams[newest]) > self._most else max(streams, key=lambda name: len(streams[name]))
+        writer, _ = streams[has_most].popitem(last=False)
+        del self._names[writer]
+        if not streams[has_most]:
+            del streams[has_most]
 
 
 def refusal(principal: Principal, message: Any, config: ClusterConfig) -> Status:
