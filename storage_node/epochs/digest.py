@@ -5,6 +5,9 @@ generation, unsynced writes lost in a crash) is answered REBUILDING: what is the
 read is shown with an empty image: that says nothing against what the shard tells of other LSNs. Where damage is wide the range is
 REBUILDING. The ends of epochs of which the shard knows are shown as bridges, so that a recovery which finds no copy of them decides nothing else.
 
+What a client gets is charged to the read quotas of its log and of its principal. While one of them is used up, or read streams wait for it,
+the answer is OVERLOADED: nobody reads by DIGEST what a read stream would not send him, or takes it from streams.
+
 What recoveries stored in a log before the request, and the disk has not answered yet, is waited for: see `RecoveryStores`. Copies of sequencers
 need no such care, because SEALED was sent after them. If the disk does not answer, the asker, which repeats its request, has no answer.
 """
@@ -15,16 +18,19 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
+from logdevice_py.core.entry import records_of
+from logdevice_py.core.ids import LogId, PeerId, is_client, is_metadata_log
 from logdevice_py.core.lsn import ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
+from logdevice_py.core.token_bucket import Meter
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import FIELDS_BUDGET, Digest, Digested, DigestedRange, LogEntry
 from logdevice_py.protocol.routing import handles
 from storage_node.epochs.epoch_ends import known_ends, with_ends
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.reading.read_quotas import ReadAllowance, ReadQuotas
 from storage_node.shard import Shard, begin_turn
 
 _ENTRY_SIZE: Final = 24
@@ -43,7 +49,19 @@ _RANGE_COST: Final = 256
 class _Job:
     """A DIGEST under way."""
 
-    __slots__ = ("entries", "entries_max", "images", "index", "message", "peer", "position", "ranges", "room", "status")
+    __slots__ = (
+        "entries",
+        "entries_max",
+        "images",
+        "index",
+        "message",
+        "meters",
+        "peer",
+        "position",
+        "ranges",
+        "room",
+        "status",
+    )
 
     def __init__(self, peer: PeerId, message: Digest, room: int) -> None:
         self.peer = peer
@@ -51,6 +69,8 @@ class _Job:
         self.room = room
         """Bytes of images that may still be added; an answer holds at least one entry all the same."""
         self.entries_max = (FIELDS_BUDGET - _RANGE_SIZE * len(message.ranges)) // _ENTRY_SIZE - _DAMAGED_MAX
+        self.meters: dict[LogId, tuple[Meter, ...]] = {}
+        """What counts the entries of each log, where something does."""
         self.ranges: list[DigestedRange] = []
         self.entries: list[LogEntry] = []
         self.images: list[bytes] = []
@@ -68,14 +88,35 @@ class _Job:
 class DigestHandler:
     """Takes the DIGESTs of one shard."""
 
-    __slots__ = ("_at_work", "_behind_stores", "_budget", "_found_damage", "_held", "_ranges", "_shard", "_waiting")
+    __slots__ = (
+        "_at_work",
+        "_behind_stores",
+        "_budget",
+        "_found_damage",
+        "_held",
+        "_is_awaited",
+        "_quotas",
+        "_ranges",
+        "_shard",
+        "_waiting",
+    )
 
-    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        found_damage: Callable[[LogState, ReadResult], None],
+        quotas: ReadQuotas,
+        is_awaited: Callable[[Meter], bool],
+    ) -> None:
         """
         Args:
             found_damage: gets reads that met damage.
+            quotas: of readers.
+            is_awaited: whether read streams wait for a quota.
         """
         self._shard = shard
+        self._quotas = quotas
+        self._is_awaited = is_awaited
         self._found_damage = found_damage
         self._waiting: deque[_Job] = deque()
         self._held: dict[PeerId, list[_Job]] = {}
@@ -146,11 +187,31 @@ class DigestHandler:
                 # what was written last may be on disk or not
                 self._refuse(job.peer, job.message, Status.FAILED)
                 continue
+            if not self._is_within_quota(job, now):
+                hit("digest_over_quota")
+                self._refuse(job.peer, job.message, Status.OVERLOADED)
+                continue
             self._at_work += 1
             self._go_on(job)
         if self._waiting and self._at_work < _JOBS_AT_WORK_MAX:
             hit("digests_go_on_next_turn")
             shard.timers.at(now, begin_turn)
+
+    def _is_within_quota(self, job: _Job, now: Micros) -> bool:
+        """Whether the asker may be sent something; no more than that, or one entry, is."""
+        if not is_client(job.peer):
+            return True
+        for log in {each.log for each in job.message.ranges if not is_metadata_log(each.log)}:
+            meters = self._quotas.of(job.peer, log, now)
+            if not meters:
+                continue
+            allowance = ReadAllowance(meters, now)
+            if allowance.is_used_up or any(map(self._is_awaited, meters)):
+                return False
+            job.meters[log] = meters
+            job.room = max(1, min(job.room, allowance.bytes_left))
+            job.entries_max = max(1, min(job.entries_max, allowance.records_left))
+        return True
 
     def _waits_for_stores(self, job: _Job) -> bool:
         stores = self._shard.recovery_stores
@@ -259,6 +320,8 @@ class DigestHandler:
         job.entries.append(LogEntry(log, lsn, len(image)))
         job.images.append(image)
         job.room -= len(image)
+        for meter in job.meters.get(log, ()):
+            meter.spend(len(image), records_of(image))
 
     @staticmethod
     def _finish_range(job: _Job, log: LogId, through: Lsn) -> None:

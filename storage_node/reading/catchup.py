@@ -249,6 +249,10 @@ class CatchupQueue:
         self._after_delivery(stream)
         return sent + 1
 
+    def is_awaited(self, meter: Meter) -> bool:
+        """Whether streams wait for a quota."""
+        return bool(self._held.get(meter))
+
     def _is_held(
         self, stream: ServerReadStream, meters: tuple[Meter, ...], first_of: Meter | None, now: Micros
     ) -> bool:

@@ -45,6 +45,11 @@ class ReadAllowance:
         """How many may be sent."""
         return max(0, self._bytes)
 
+    @property
+    def records_left(self) -> int:
+        """How many may be sent."""
+        return max(0, self._records)
+
     def take(self, image: bytes) -> None:
         """An entry is sent."""
         size, records = len(image), records_of(image)

@@ -10,10 +10,11 @@ import pytest
 
 from logdevice_py.config.quotas import PrincipalQuota
 from logdevice_py.core.entry import records_of
-from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.ids import Generation, LogId, PeerId, metadata_log_of
 from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Records, Stop
+from logdevice_py.protocol.messages import Digest, Digested, DigestRange, Records, Stop
 from logdevice_py.tables.constraints import Constraints
 from storage_node.reading.read_stream import ServerStreamState
 from storage_node.settings import StorageSettings
@@ -142,6 +143,54 @@ def test_a_principal_has_one_quota_over_all_logs(recent: StorageSettings) -> Non
     received = Received(driver).run(5 * SECOND)
     assert 80 <= len(received.entries) <= 122
     assert min(received.by_stream[1], received.by_stream[2]) >= 20
+
+
+def digested(driver: ShardDriver, micros: int, *, peer: PeerId, log: LogId = SYNC_LOG) -> int:
+    """Bytes of entries that somebody gets in a while who sends nothing but DIGESTs of a log, several at a time."""
+    got, end = 0, driver.now + micros
+    while driver.now < end:
+        ranges = [DigestRange(log, lsn(1, 1), lsn(1, COUNT), Generation(0))]
+        asked = Digest(request_id=1, shard=ME, bytes_max=1 << 20, ranges=ranges)
+        driver.turn(*[(peer, asked)] * 8)
+        driver.advance(50_000)
+        for message in driver.take(Digested):
+            got += len(message.images)
+            assert {each.status for each in message.ranges} <= {Status.OK, Status.OVERLOADED}
+    return got
+
+
+def test_digests_of_a_client_are_read_from_its_quota(recent: StorageSettings) -> None:
+    driver = filled(recent, read_bytes_per_s=RATE)
+    digested(driver, 2 * SECOND, peer=READER)
+    got = digested(driver, 10 * SECOND, peer=READER)
+    assert 0.8 * RATE * 10 <= got <= 1.05 * RATE * 10 + RATE + SIZE
+    set_quota(driver, {"anonymous": PrincipalQuota(read_records_per_s=10)})
+    digested(driver, 2 * SECOND, peer=READER)
+    assert 80 * SIZE <= digested(driver, 10 * SECOND, peer=READER) <= 116 * SIZE
+
+
+def test_digests_take_nothing_from_streams_that_wait(recent: StorageSettings) -> None:
+    driver = filled(recent, read_bytes_per_s=RATE)
+    digested(driver, 2 * SECOND, peer=READER)
+    read(driver, 1)
+    assert digested(driver, 5 * SECOND, peer=PeerId(-2)) <= SIZE
+    driver.advance(7 * SECOND)
+    assert sum(len(message.entries) for message in driver.take(Records)) == COUNT
+
+
+def test_digests_of_nodes_and_of_other_logs_are_not(recent: StorageSettings) -> None:
+    driver = filled(recent, read_bytes_per_s=SIZE)
+    assert digested(driver, SECOND // 10, peer=NODE) >= 8 * COUNT * SIZE
+    assert digested(driver, SECOND // 10, peer=READER, log=OTHER_LOG) >= 8 * COUNT * SIZE
+
+
+def test_nodesets_are_told_to_who_is_over_his_quota() -> None:
+    driver = filled()
+    set_quota(driver, {"anonymous": PrincipalQuota(read_bytes_per_s=1)})
+    ranges = [DigestRange(metadata_log_of(SYNC_LOG), lsn(1, 1), lsn(1, 9), Generation(0))]
+    driver.turn((READER, Digest(request_id=1, shard=ME, bytes_max=1, ranges=ranges)))
+    (answer,) = driver.take(Digested)
+    assert [each.status for each in answer.ranges] == [Status.OK]
 
 
 def test_a_quota_that_is_taken_away_lets_go_whoever_waits(recent: StorageSettings) -> None:
