@@ -48,4 +48,4 @@ class AdminAccess:
 
     def bearer(self, *, encrypted: bool) -> str | None:
         """What a request carries. A signed token is for those who have proved to be the node."""
-        return self.token or (self.identity.token if encrypted else "") or None
+        return self.token or (self.identity.newest_token() if encrypted else "") or None

@@ -27,19 +27,30 @@ class ClientIdentity:
     """File of the private key (PEM), where that is another one."""
     token: str = field(default="", repr=False)
     """A signed token. It is sent to nodes that have proved to be nodes, over TLS, and never else."""
+    token_file: str | Path | None = None
+    """File of such a token, instead of `token`. It is read again for each connection: whoever renews the token puts the next one there."""
     ca: str | Path | None = None
     """File of the certificates (PEM) of those who sign nodes' certificates; None: as the cluster file says."""
+
+    def newest_token(self) -> str:
+        """The token; empty: there is none.
+
+        Raises:
+            LogDeviceError: INVALID_CONFIG: its file cannot be read, or is empty.
+        """
+        return self.token if self.token_file is None else read_token("token_file", self.token_file)
 
 
 def default_identity(cluster_file: Path | None) -> ClientIdentity:
     """What the environment names, else the certificate that stands beside the cluster file: its name with the suffix .pem; where there is none, nothing."""
     token_file = os.environ.get(TOKEN_VARIABLE, "")
-    token = read_token(TOKEN_VARIABLE, token_file) if token_file else ""
+    if token_file:
+        read_token(TOKEN_VARIABLE, token_file)  # what is wrong with it is told at once
     certificate: str | Path | None = os.environ.get(IDENTITY_VARIABLE) or None
-    if certificate is None and not token and cluster_file is not None:
+    if certificate is None and not token_file and cluster_file is not None:
         beside = cluster_file.with_suffix(".pem")
         certificate = beside if os.access(beside, os.R_OK) else None
-    return ClientIdentity(certificate=certificate, token=token)
+    return ClientIdentity(certificate=certificate, token_file=token_file or None)
 
 
 def may_send_in_clear_text() -> bool:
@@ -57,9 +68,12 @@ def read_token(named_by: str, token_file: str | Path) -> str:
         LogDeviceError: INVALID_CONFIG.
     """
     try:
-        return Path(token_file).read_text(encoding="utf-8").strip()
+        token = Path(token_file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise LogDeviceError(Status.INVALID_CONFIG, f"{named_by}: {token_file} cannot be read: {error}") from None
+    if not token:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{named_by}: {token_file} is empty")
+    return token
 
 
 def client_contexts(config: ClusterConfig, cluster_file: Path | None, identity: ClientIdentity) -> TlsContexts | None:

@@ -39,6 +39,7 @@ class SocketNetwork:
             raise LogDeviceError(Status.INVALID_CONFIG, f"settings.runtime: {error}") from None
         self._client_identity = machines.identity or default_identity(machines.cluster_file)
         self._contexts = client_contexts(machines.config, machines.cluster_file, self._client_identity)
+        self._first_token = self._client_identity.newest_token()
         self._driver: Driver | None = None
         self._transport: Transport | None = None
 
@@ -62,7 +63,7 @@ class SocketNetwork:
             instance=InstanceId(time.time_ns() // 1000),
             config_version=machines.config.version,
             name=machines.name,
-            token=self._client_identity.token,
+            token=self._first_token,
         )
         self._transport = Transport(
             identity,
@@ -73,6 +74,7 @@ class SocketNetwork:
             security=parse_security(machines.config.settings),
             principals=machines.session.routes.principals,
             tls=self._contexts,
+            newest_token=self._newest_token,
         )
         self._driver.attach(self._transport)
         self._driver.start()
@@ -80,6 +82,13 @@ class SocketNetwork:
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
         found = self._machines.session.config.nodes.get(node)
         return None if found is None else (found.host, found.port)
+
+    def _newest_token(self) -> str | None:
+        try:
+            return self._client_identity.newest_token()
+        except LogDeviceError as error:
+            log.error("%s; the one that was read before stays in use", error.detail)
+            return None
 
     def _run_connects(self, effects: list[Any]) -> None:
         assert self._transport is not None

@@ -62,7 +62,9 @@ class StreamOwners:
 
     def _forget_one(self, newest: str) -> None:
         streams = self._streams
-        has_most = newest if 2 * len(streams[newest]) > self._most else max(streams, key=lambda name: len(streams[name]))
+        has_most = (
+            newest if 2 * len(streams[newest]) > self._most else max(streams, key=lambda name: len(streams[name]))
+        )
         writer, _ = streams[has_most].popitem(last=False)
         del self._names[writer]
         if not streams[has_most]:

@@ -5,6 +5,7 @@ The files are on the driver and on each executor, under the same paths. What is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from client.identity import ClientIdentity
 
 ACCESS: Final = ("identityFile", "caFile", "tokenFile", "keysFile")
+_SECRET: Final = re.compile(r"\n|-----|^eyJ[^/]*\.[^/]*\.|[0-9a-fA-F]{64}$")
+"""What is the content of such a file: a certificate, a signed token, a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class ClusterAccess:
         values = {key.lower(): text for key, text in given.items()}
         named = {name: str(values.get(name.lower(), "")).strip() for name in ACCESS}
         for name, text in named.items():
-            if "\n" in text or "-----" in text or len(text) > 4096:
+            if _SECRET.search(text) or len(text) > 4096:
                 # not repeated: it may be the secret itself
                 raise LogDeviceError(Status.INVALID_PARAM, f"{name}: name a file; Spark shows options in its plans")
         return cls(
@@ -61,9 +64,11 @@ class ClusterAccess:
 
         if not (self.identity_file or self.token_file):
             return replace(default_identity(None), ca=self.ca_file) if self.ca_file else None
+        if self.token_file:
+            read_token("tokenFile", self.token_file)  # what is wrong with it is told at once
         return ClientIdentity(
             certificate=self.identity_file or None,
-            token=read_token("tokenFile", self.token_file) if self.token_file else "",
+            token_file=self.token_file or None,
             ca=self.ca_file or None,
         )
 

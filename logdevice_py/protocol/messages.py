@@ -135,7 +135,9 @@ class Hello:
     destination: Node  # whom it means to reach; -1: any
     config_version: U64  # version of the dialler's cluster file
     name: Text  # of a client, for logs
-    token: Text = ""  # of a client: a signed token that says which principal it is; over TLS only
+    token: Text = field(
+        default="", repr=False
+    )  # of a client: a signed token that says which principal it is; over TLS only
 
 
 @message(MessageType.ACK, needs=Needs.NODE)

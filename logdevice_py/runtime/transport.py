@@ -599,6 +599,7 @@ class Transport:
         principals: Principals | None = None,
         tls: TlsContexts | None = None,
         check_token: CheckToken = no_tokens,
+        newest_token: Callable[[], str | None] | None = None,
     ) -> None:
         """
         Args:
@@ -606,8 +607,10 @@ class Transport:
             principals: is told who clients are.
             tls: where the settings ask for TLS.
             check_token: who a token says its bearer is.
+            newest_token: gives the token of this client for the next connection, None for the one before; None: it has one for ever.
         """
         self.identity = identity
+        self._newest_token = newest_token
         self.events = events
         self.settings = settings
         self.metrics = TransportMetrics()
@@ -960,6 +963,8 @@ class Transport:
         if self._tls is not None:
             self._tls.reload()
             self._use_withdrawn(self._tls)
+        if self._newest_token is not None:
+            self.identity.token = self._newest_token() or self.identity.token
         tls = None if self._tls is None or clear_text else self._tls.dial()
         connection = _Connection(self, peer, tls)
         try:

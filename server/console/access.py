@@ -38,7 +38,7 @@ def describe_access(
             principal, expires = principal_of(file, config.uuid), int(expiry(file))
         except (OSError, ValueError):
             file = None
-    by_token = bool(identity.token) and file is None and settings.tls != TLS_OFF
+    by_token = identity.token_file is not None and file is None and settings.tls != TLS_OFF
     if principal is None and file is None and not by_token:
         principal = ANONYMOUS
     rows: list[dict[str, Any]] = []

@@ -147,6 +147,29 @@ async def test_strangers_of_every_kind(tmp_path: Path) -> None:
         assert set(payloads[1][2:]) <= {b"revoked"}
 
 
+async def test_a_token_is_renewed_in_its_file_while_it_is_used(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=1, logs=1, secure=True, directory=tmp_path) as cluster:
+        authority, file = authority_of(tmp_path), tmp_path / "token"
+        rewrite(tmp_path, permit="admin:operator, append:svc-token")
+        await until_version(cluster)
+        file.write_text(authority.make_token(Principal("svc-token"), 3))
+        async with Client(cluster.config_file, identity=ClientIdentity(token_file=file)) as client:
+            await client.append(1, b"first", timeout=20)
+            async with asyncio.timeout(30):
+                while not any("expired" in str(each) for each in client.connectivity().troubles.values()):
+                    await asyncio.gather(client.append(1, b"late", timeout=1), return_exceptions=True)
+            file.write_text("")  # as it may be for a moment
+            assert not (await refused(client.append(1, b"late", timeout=1))).maybe_applied
+            file.write_text(authority.make_token(Principal("svc-token"), 60))
+            async with asyncio.timeout(60):
+                while True:  # nodes that refused are dialled again after a while
+                    try:
+                        await client.append(1, b"renewed", timeout=5)
+                        break
+                    except LogDeviceError:
+                        await asyncio.sleep(0.1)
+
+
 async def test_a_cluster_changes_to_tls_while_it_is_written_to(tmp_path: Path) -> None:
     async with LocalCluster(nodes=3, logs=1, directory=tmp_path) as cluster:
         stop, written = asyncio.Event(), []

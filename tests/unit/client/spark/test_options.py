@@ -245,7 +245,10 @@ def test_files_say_who_a_query_is(tmp_path: Path) -> None:
         {**GIVEN, "identityfile": "me.pem", "CAFile": "ca.pem", "tokenFile": str(token), "keysFile": str(keys)}
     )
     identity = options.access.identity()
-    assert identity == ClientIdentity(certificate="me.pem", token="signed", ca="ca.pem")
+    assert identity == ClientIdentity(certificate="me.pem", token_file=str(token), ca="ca.pem")
+    assert identity.newest_token() == "signed"
+    token.write_text("renewed\n")
+    assert identity.newest_token() == "renewed"
     assert options.access.keys() is not None
     shown = repr(options)
     assert "signed" not in shown
@@ -258,6 +261,12 @@ def test_what_is_a_secret_and_no_file_is_refused_and_not_repeated() -> None:
         SourceOptions.of({**GIVEN, "identityFile": "-----BEGIN PRIVATE KEY-----\nMC4CAQ"})
     assert "identityFile: name a file" in caught.value.detail
     assert "MC4CAQ" not in str(caught.value)
+    with pytest.raises(LogDeviceError, match="tokenFile: name a file") as caught:
+        SourceOptions.of({**GIVEN, "tokenFile": "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhIn0.c2lnbmVk"})
+    assert "c2lnbmVk" not in str(caught.value)
+    with pytest.raises(LogDeviceError, match="keysFile: name a file") as caught:
+        SourceOptions.of({**GIVEN, "keysFile": "k1 " + "ab" * 32})
+    assert "abab" not in str(caught.value)
 
 
 def test_executors_find_the_authority_where_the_driver_does(tmp_path: Path) -> None:
