@@ -108,7 +108,7 @@ class StorageSettings:
         unit="requests",
         lo=1,
         sim=(2, 1_000),
-        doc="Look-ups by time or key, and of sizes, of a shard under way; more are answered OVERLOADED.",
+        doc="Look-ups by time or key, and of sizes, of a shard under way; more are answered OVERLOADED. Each peer has one of them, and no more than there are free places.",
     )
     trim_exchange_interval_us: int = setting(
         10_000_000,

@@ -1,12 +1,14 @@
 """FIND_KEY: where a log reaches a timestamp or a key on this shard. DATA_SIZE: how much of it is here.
 
-A search reads a block at a time and gives way to other work between blocks.
+A search reads a block at a time and gives way to other work between blocks. A peer has one of them under way always, and no more than
+there are free places: whoever asks without end leaves others theirs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn
@@ -51,12 +53,14 @@ class _Job:
 class LookUpHandler:
     """The look-ups of one shard."""
 
-    __slots__ = ("_jobs", "_shard")
+    __slots__ = ("_jobs", "_of", "_shard")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._jobs: set[Any] = set()
+        self._jobs: set[_Job] = set()
         """What is asked of the disk for whom; a request whose asker is gone is taken out, and its answer is dropped."""
+        self._of: Counter[PeerId] = Counter()
+        """How many of each peer."""
 
     @property
     def running(self) -> int:
@@ -65,14 +69,28 @@ class LookUpHandler:
 
     def on_peer_down(self, peer: PeerId) -> None:
         """Nobody waits for the answers."""
-        self._jobs = {job for job in self._jobs if job.peer != peer}
+        if self._of.pop(peer, 0):
+            self._jobs = {job for job in self._jobs if job.peer != peer}
 
-    def _refusal(self) -> Status:
+    def _refusal(self, peer: PeerId) -> Status:
         shard = self._shard
         status = shard.status()
-        if status is Status.OK and len(self._jobs) >= shard.settings.look_ups_max:
+        running = self._of.get(peer, 0)
+        if status is Status.OK and running and running >= shard.settings.look_ups_max - len(self._jobs):
             status = Status.OVERLOADED
         return status
+
+    def _begin(self, job: _Job) -> None:
+        self._jobs.add(job)
+        self._of[job.peer] += 1
+
+    def _end(self, job: _Job) -> None:
+        if job not in self._jobs:
+            return
+        self._jobs.remove(job)
+        self._of[job.peer] -= 1
+        if not self._of[job.peer]:
+            del self._of[job.peer]
 
     # FIND_KEY
 
@@ -80,7 +98,7 @@ class LookUpHandler:
     def on_find(self, peer: PeerId, message: FindKey, now: Micros) -> None:
         """Search, from the trim point on and as far as everything is known here."""
         shard = self._shard
-        status = self._refusal()
+        status = self._refusal(peer)
         state = shard.find(message.log)
         if status is Status.OK and not message.first <= message.last < LSN_MAX:
             status = Status.INVALID_PARAM
@@ -93,7 +111,7 @@ class LookUpHandler:
         if first > job.last:
             self._found(job, SearchResult(Status.OK, Lsn(first - 1), Lsn(message.last + 1)))
             return
-        self._jobs.add(job)
+        self._begin(job)
         shard.reads.read_spans(message.log, first, job.last, partial(self._on_spans, job))
 
     def _on_spans(self, job: _Job, result: DirectoryResult, now: Micros) -> None:
@@ -128,7 +146,7 @@ class LookUpHandler:
         self._shard.reads.probe(job.message.log, low, high, BLOCK_BYTES, BLOCK_ENTRIES, take, wants)
 
     def _found(self, job: _Job, found: SearchResult) -> None:
-        self._jobs.discard(job)
+        self._end(job)
         message, state = job.message, job.state
         reached, stamp = (
             (found.reached, found.timestamp) if found.reached <= job.last else (message.last + 1, NO_RECORD)
@@ -159,19 +177,19 @@ class LookUpHandler:
     def on_data_size(self, peer: PeerId, message: DataSize, now: Micros) -> None:
         """Add up what partitions hold of the log, of each as much as lies in the range."""
         shard = self._shard
-        status = self._refusal()
+        status = self._refusal(peer)
         state = shard.find(message.log)
         if status is not Status.OK or state is None:
             shard.out.send(peer, size_answer(message, status))
             return
         shard.metrics.look_ups += 1
         asked = _Job(peer, message, state, *_EVERYTHING)  # type: ignore[arg-type]
-        self._jobs.add(asked)
+        self._begin(asked)
 
         def done(result: DirectoryResult, at: Micros) -> None:
             if asked not in self._jobs:
                 return
-            self._jobs.discard(asked)
+            self._end(asked)
             size = sum(_share(span, state.trim_point, message.first, message.last) for span in result.spans)
             shard.out.send(peer, size_answer(message, result.status, size))
 

@@ -76,6 +76,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _AUDIT,
         f"{_AUDITED}::TestRefusals::test_a_flood_is_counted_and_others_are_still_written",
     ),
+    "digest_over_quota": (
+        _OTHER_CLIENTS,
+        f"{_SHARD}/reading/test_read_quotas.py::test_digests_of_a_client_are_read_from_its_quota",
+    ),
     "append_throttled": (
         _QUOTAS,
         "tests/unit/sequencer/test_quotas.py::TestRefusals::test_what_is_over_the_quota_is_refused_and_not_applied_and_told_when",

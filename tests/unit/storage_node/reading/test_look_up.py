@@ -170,20 +170,42 @@ class TestRefusals:
         assert (size.status, size.size) == (Status.OK, 0)
 
     def test_too_many_at_a_time_are_told_to_come_again(self) -> None:
-        driver = Asked(StorageSettings(look_ups_max=2))
+        driver = Asked(StorageSettings(look_ups_max=4))
         driver.put(1, 100)
         driver.hold = True
         driver.sent.clear()
-        for number in range(3):
-            driver.turn(
-                (
-                    CLIENT,
-                    DataSize(request_id=number, shard=ME, log=SYNC_LOG, first=Timestamp(0), last=Timestamp(1 << 60)),
-                )
-            )
+        self.ask_sizes(driver, CLIENT, 3)
         assert [each.status for each in driver.take(DataSized)] == [Status.OVERLOADED]
         driver.let_go()
         assert [each.status for each in driver.take(DataSized)] == [Status.OK, Status.OK]
+        assert driver.machines.look_up.running == 0
+        assert not driver.machines.look_up._of
+
+    def ask_sizes(self, driver: Asked, peer: PeerId, count: int) -> None:
+        for number in range(count):
+            driver.turn(
+                (
+                    peer,
+                    DataSize(request_id=number, shard=ME, log=SYNC_LOG, first=Timestamp(0), last=Timestamp(1 << 60)),
+                )
+            )
+
+    @pytest.mark.parametrize("floods", [1, 20])
+    def test_whoever_asks_without_end_leaves_places_to_others(self, floods: int) -> None:
+        driver = Asked(StorageSettings(look_ups_max=100))
+        driver.put(1, 100)
+        driver.hold = True
+        for flood in range(floods):
+            self.ask_sizes(driver, PeerId(-100 - flood), 300)
+        running = driver.machines.look_up.running
+        assert running == (50 if floods == 1 else 100 + floods - 7)
+        driver.sent.clear()
+        self.ask_sizes(driver, CLIENT, 1)
+        assert driver.take(DataSized) == []
+        assert driver.machines.look_up.running == running + 1
+        driver.let_go()
+        answers = [message for peer, message in driver.sent if peer == CLIENT]
+        assert [answer.status for answer in answers] == [Status.OK]
 
     def test_nothing_is_kept_for_one_who_is_gone(self, driver: Asked) -> None:
         driver.hold = True
