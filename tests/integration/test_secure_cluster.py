@@ -147,6 +147,59 @@ async def test_strangers_of_every_kind(tmp_path: Path) -> None:
         assert set(payloads[1][2:]) <= {b"revoked"}
 
 
+async def test_certificates_are_exchanged_a_hundred_times_and_no_append_fails(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=2, logs=1, secure=True, directory=tmp_path) as cluster:
+        authority, operator = authority_of(tmp_path), layout.cluster_file(tmp_path).with_suffix(".pem")
+        certificates = [tmp_path / "identity" / "N0.pem", tmp_path / "identity" / "N1.pem", operator]
+        before = [path.read_bytes() for path in certificates]
+        stop, written = asyncio.Event(), 0
+
+        async def write(client: Client) -> None:
+            nonlocal written
+            while not stop.is_set():
+                await client.append(1, b"%d" % written)
+                written += 1
+
+        async with cluster.client() as client:
+            await client.append(1, b"first")
+            writing = asyncio.gather(*(write(client) for _ in range(3)))
+            for number in range(100):
+                for node in cluster.hosts:
+                    authority.certify_node(NodeId(node))
+                authority.certify_principal(Principal("operator"), path=operator)
+                for host in cluster.hosts.values():
+                    assert host.transport._tls is not None
+                    host.transport.look_at_certificates()
+                if number % 20 == 0:
+                    async with cluster.client() as newcomer:
+                        await newcomer.append(1, b"with other certificates")
+                seen = written
+                while written == seen:  # noqa: ASYNC110
+                    assert not writing.done()
+                    await asyncio.sleep(0.001)
+            stop.set()
+            await writing
+            assert written >= 100
+            assert await client.tail_lsn(1) >= 0
+        assert all(path.read_bytes() != old for path, old in zip(certificates, before, strict=True))
+
+
+async def test_who_is_revoked_is_out_within_five_seconds(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=1, logs=1, secure=True, directory=tmp_path) as cluster:
+        lost = authority_of(tmp_path).certify_principal(Principal("svc-lost"))
+        async with Client(cluster.config_file, identity=ClientIdentity(certificate=lost.path)) as client:
+            await refused(client.append(1, b"x"))
+            (transport,) = (host.transport for host in cluster.hosts.values())
+            loop = asyncio.get_running_loop()
+            theirs = [peer for peer in transport.clients if transport.introduction.principals.of(peer).name == "svc-lost"]
+            assert theirs
+            began = loop.time()
+            authority_of(tmp_path).revoke(lost.serial)
+            while set(theirs) & set(transport.clients):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            assert loop.time() - began < 5
+
+
 async def test_a_token_is_renewed_in_its_file_while_it_is_used(tmp_path: Path) -> None:
     async with LocalCluster(nodes=1, logs=1, secure=True, directory=tmp_path) as cluster:
         authority, file = authority_of(tmp_path), tmp_path / "token"
