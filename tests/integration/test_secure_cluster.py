@@ -174,7 +174,7 @@ async def test_certificates_are_exchanged_a_hundred_times_and_no_append_fails(tm
                     async with cluster.client() as newcomer:
                         await newcomer.append(1, b"with other certificates")
                 seen = written
-                while written == seen:  # noqa: ASYNC110
+                while written == seen:
                     assert not writing.done()
                     await asyncio.sleep(0.001)
             stop.set()
@@ -191,7 +191,9 @@ async def test_who_is_revoked_is_out_within_five_seconds(tmp_path: Path) -> None
             await refused(client.append(1, b"x"))
             (transport,) = (host.transport for host in cluster.hosts.values())
             loop = asyncio.get_running_loop()
-            theirs = [peer for peer in transport.clients if transport.introduction.principals.of(peer).name == "svc-lost"]
+            theirs = [
+                peer for peer in transport.clients if transport.introduction.principals.of(peer).name == "svc-lost"
+            ]
             assert theirs
             began = loop.time()
             authority_of(tmp_path).revoke(lost.serial)
