@@ -162,7 +162,12 @@ def _remote_copies(supervisor: RegionSupervisor, log: LogId, first: int) -> int:
 
 
 def _points(spent: Sequence[float]) -> dict[str, float]:
-    return {"least_ms": min(spent), "p50_ms": percentile(spent, 0.5), "p99_ms": percentile(spent, 0.99), "most_ms": max(spent)}
+    return {
+        "least_ms": min(spent),
+        "p50_ms": percentile(spent, 0.5),
+        "p99_ms": percentile(spent, 0.99),
+        "most_ms": max(spent),
+    }
 
 
 # Reads
