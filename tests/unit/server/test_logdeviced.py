@@ -38,10 +38,11 @@ def objects_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines_of(caplog, JSON)]
 
 
-def test_a_line_is_one_json_object_whatever_it_says(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_is_one_json_object_whatever_it_says() -> None:
     hostile = 'a "peer"\nN9 CRITICAL \u202e\udc80 {}'
-    logging.getLogger("logdevice.transport").warning("%s went", hostile)
-    (line,) = lines_of(caplog, JSON)
+    # not through a logger: workers of pytest cannot tell what was logged when it holds half a surrogate pair
+    record = logging.LogRecord("logdevice.transport", logging.WARNING, __file__, 1, "%s went", (hostile,), None)
+    line = formatter_of(JSON, NodeId(3)).format(record)
     assert (line.isascii(), "\n" in line) == (True, False)
     found = json.loads(line)
     assert found.pop("time").endswith("+00:00")
@@ -51,7 +52,7 @@ def test_a_line_is_one_json_object_whatever_it_says(caplog: pytest.LogCaptureFix
         "logger": "logdevice.transport",
         "message": f"{hostile} went",
     }
-    assert " N3 WARNING " in lines_of(caplog, TEXT)[0]
+    assert " N3 WARNING " in formatter_of(TEXT, NodeId(3)).format(record)
 
 
 def test_an_object_says_what_its_line_is_about_and_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
