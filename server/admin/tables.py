@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.tables import client_read_streams_rows, reader_waits_rows
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Operation, ReadMetadata, Result
-from logdevice_py.core.ids import LogId, ShardId, data_log_of, shard_index_of
+from logdevice_py.core.ids import LogId, ShardId, data_log_of, format_shard, shard_index_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
@@ -206,7 +206,7 @@ class NodeTables:
                     raise LogDeviceError(Status.SHUTDOWN)
                 result = service.inspect(request)
                 if result.status is not Status.OK:
-                    raise LogDeviceError(result.status, f"shard {shard_index_of(shard)} cannot be read")
+                    raise LogDeviceError(result.status, f"{format_shard(shard)} cannot be read")
                 yield shard, service, first, result
                 first = Lsn(result.through + 1)
                 await asyncio.sleep(0)
