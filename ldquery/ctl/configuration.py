@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, put, say, standard_output
 from ldquery.ctl.configuration_change import ConfigurationEditor, KnownConfiguration, text_with_node
-from ldquery.ctl.nodes import parse_node
 from ldquery.ctl.private_file import read_text
-from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows
+from ldquery.ctl.verb import PROGRAM, Verb, parse_node, say_of_nodes, show, show_rows
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.edit import parse_node_assignment, without_node
 from logdevice_py.config.parse import load_cluster

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNHEALTHY, parse_timeout, say
-from ldquery.ctl.nodes import parse_node
-from ldquery.ctl.verb import PROGRAM, Verb, access_of, iso_time, show, show_rows
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, iso_time, parse_node, show, show_rows
 from logdevice_py.core.ids import NodeId, ShardId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, format_duration

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
-from ldquery.ctl.verb import PROGRAM, Verb, access_of, say_of_nodes, show, show_rows, without_unit
-from logdevice_py.core.ids import NODE_ID_MAX, NodeId
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, parse_node, say_of_nodes, show, show_rows, without_unit
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
@@ -24,16 +23,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 30.0
 _LOOK_AGAIN: Final = 0.1
-_NODE: Final = re.compile(r"N?(0|[1-9][0-9]{0,4})")
 _SHOWN: Final = ("node", "address", "roles", "readiness", "seen as", "up", "logs", "shards")
-
-
-def parse_node(text: str) -> NodeId:
-    """For `argparse`: N3, or 3."""
-    match = _NODE.fullmatch(text)
-    if match is None or int(match[1]) > NODE_ID_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no node: write N3")
-    return NodeId(int(match[1]))
 
 
 def parse_nodes(text: str) -> NodeId | None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from client.admin_access import AdminAccess
 from client.cli.positions import Anchor, NamedPosition, parse_position
 from client.cli.program import make_safe, put, say, standard_output
-from logdevice_py.core.ids import NodeId
-
-if TYPE_CHECKING:
-    pass
+from logdevice_py.core.ids import NODE_ID_MAX, NodeId
 
 PROGRAM = "ldctl"
+_NODE: Final = re.compile(r"N?(0|[1-9][0-9]{0,4})")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -124,6 +123,14 @@ def format_size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def parse_node(text: str) -> NodeId:
+    """For `argparse`: N3, or 3."""
+    match = _NODE.fullmatch(text)
+    if match is None or int(match[1]) > NODE_ID_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no node: write N3")
+    return NodeId(int(match[1]))
 
 
 def parse_instant(text: str) -> int:

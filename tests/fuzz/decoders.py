@@ -35,8 +35,8 @@ from epoch_store.interface import (
     WriterIdentity,
 )
 from ldquery.ctl import event_log as rebuilding
-from ldquery.ctl.nodes import parse_node, parse_setting_name
-from ldquery.ctl.verb import parse_instant
+from ldquery.ctl.nodes import parse_setting_name
+from ldquery.ctl.verb import parse_instant, parse_node
 from logdevice_py.config.edit import parse_assignment
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import parse_ids
