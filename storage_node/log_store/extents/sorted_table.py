@@ -7,7 +7,7 @@ A table::
     index: msgpack [facts, [[first key, offset, length, crc32c] for each chunk]]
     u64 offset of the index  u32 length  u32 crc32c of the index  u32 crc32c of the 16 bytes before  8s magic
 
-*facts* is a map of whoever writes the table. A table counts when it is whole; it is written under another name first.
+`facts` is a map of whoever writes the table. A table counts when it is whole; it is written under another name first.
 """
 
 from __future__ import annotations
