@@ -526,7 +526,7 @@ def event_cases() -> Iterator[GoldenCase]:
         "done": ShardIsRebuilt(shard, generation, LSN, DonorFlags.UNPLACED | DonorFlags.UNCERTAIN),
         "back": ShardAbortRebuild(shard, generation, RebuildMode.RESTORE),
         "back, whatever it was": ShardAbortRebuild(shard, generation, None),
-        "given up": ShardUnrecoverable(shard, generation),
+        "unrecoverable": ShardUnrecoverable(shard, generation),
         "took records": ShardTookRecords(shard, generation, LSN),
         "never used": ShardsNeverUsed(SHARDS),
     }

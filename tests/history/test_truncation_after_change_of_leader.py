@@ -1,4 +1,4 @@
-"""A replica that missed a change of leader gives up its end, and gives up too much.
+"""A replica that missed a change of leader truncates its end, and truncates too much.
 
 There: a Kafka follower truncated its log to its own high watermark when it restarted or the leader changed. The high watermark lags behind
 what is acknowledged, so acknowledged records were deleted; if that follower then became leader, they were lost.
@@ -52,6 +52,6 @@ def test_a_shard_that_missed_a_recovery_deletes_only_what_lies_above_its_lng() -
 
 
 @pytest.mark.parametrize("fault", ["purge_from_the_start", "purge_skipped", "release_before_purge"])
-def test_the_schedule_notices_a_shard_that_gives_up_too_much_or_too_little(fault: str) -> None:
+def test_the_schedule_notices_a_shard_that_deletes_too_much_or_too_little(fault: str) -> None:
     with FAULTS[fault].planted(), pytest.raises(Violation):
         play()

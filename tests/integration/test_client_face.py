@@ -143,7 +143,7 @@ async def test_closing_a_client_ends_what_waits_for_an_answer() -> None:
 
 
 async def until_tried(client: Client) -> None:
-    """Ask until every address was tried in vain: where the process stands still, a request is given up before."""
+    """Ask until every address was tried in vain: where the process stalls, a request times out before."""
     connectivity = client.connectivity()
     async with asyncio.timeout(60):
         while len(connectivity.troubles) < len(connectivity.nodes):

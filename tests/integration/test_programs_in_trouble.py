@@ -68,7 +68,7 @@ class TestCluster:
         assert f" {other} is not the file of the cluster that answers".encode() in got.stderr
 
     @pytest.mark.parametrize("program", ALL)
-    def test_a_cluster_that_does_not_answer_is_said_and_given_up(
+    def test_a_cluster_that_does_not_answer_is_said_and_not_waited_for_without_end(
         self, cluster: Cluster, log: str, tmp_path: Path, program: str
     ) -> None:
         dead = changed_file(cluster, tmp_path / "dead.toml", "^port = .*", "port = 9")

@@ -645,7 +645,7 @@ class TestIdentity:
         await shell.service.close()
         assert (tmp_path / "shard.foreign-1" / "db").is_dir()
 
-    async def test_a_store_that_is_open_elsewhere_cannot_be_opened_nor_given_up(
+    async def test_a_store_that_is_open_elsewhere_cannot_be_opened_nor_quarantined(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shell = await open_service(tmp_path / "shard")

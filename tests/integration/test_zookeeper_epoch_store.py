@@ -235,7 +235,7 @@ async def test_closing_never_blocks_even_when_the_server_is_stopped(
     await asyncio.sleep(0.05)
     began = asyncio.get_running_loop().time()
     store.close()
-    # to wait for the server would take two thirds of the session's 4 s: until then a connection without answers is not given up
+    # to wait for the server would take two thirds of the session's 4 s: until then a connection without answers is kept
     assert asyncio.get_running_loop().time() - began < 1.5
     assert (await pending).status is Status.SHUTDOWN
     server.thaw()
@@ -282,7 +282,7 @@ async def test_a_lost_write_without_answer_until_the_deadline_may_have_been_appl
     assert given(await until_ok(store)) >= first + 2, "the one in between may be given"
 
 
-async def test_a_client_that_gave_up_is_replaced(open_store: OpenStore) -> None:
+async def test_a_client_that_ended_is_replaced(open_store: OpenStore) -> None:
     store = open_store(settings=PATIENT)
     await until_ok(store)
     marks.HITS.clear()

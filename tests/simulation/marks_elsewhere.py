@@ -281,7 +281,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "stream_overtaken": (
         _RULES,
-        "tests/unit/client/write/test_outcomes.py::TestGivingUp"
+        "tests/unit/client/write/test_outcomes.py::TestAborting"
         "::test_a_frame_whose_position_is_known_has_its_receipt_although_the_log_was_removed",
     ),
     "store_image_contradicts_message": (
@@ -544,7 +544,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "purge_without_lost_shard": (
         "takes the loss of all shards that know how an epoch ended, and one that missed it",
-        f"{_SHARD}/epochs/test_purge.py::TestPurge::test_who_is_given_up_is_not_waited_for",
+        f"{_SHARD}/epochs/test_purge.py::TestPurge::test_who_is_unrecoverable_is_not_waited_for",
     ),
     "rebuilding_history_incomplete": (
         "takes damage to all copies of a log's metadata record",

@@ -35,7 +35,7 @@ class TroubleProfile:
     strict: bool = False
     """All of `settings` hold, not only most."""
     trims_by_itself: bool = False
-    """Shards give up what nobody asked to trim: who has to find all that was written is not part of it."""
+    """Shards trim what nobody asked to trim: who has to find all that was written is not part of it."""
 
 
 # What a setting allows must still suffice when nothing goes wrong: the epoch store answers within some 20 ms, a message comes within 500 ms.

@@ -42,7 +42,7 @@ class _NodeLife:
 
 
 class RetentionInvariants:
-    """Watches what shards give up by themselves."""
+    """Watches what shards trim by themselves."""
 
     def __init__(self, cluster: SimMachines, logs: dict[LogId, LogModel]) -> None:
         self._cluster = cluster
@@ -56,7 +56,7 @@ class RetentionInvariants:
         """Run of the process in which a shard's disk was last short of space, and the partition that was the latest by then."""
         self._lives: dict[NodeId, _NodeLife] = {}
         self._deleted: dict[LogId, tuple[int, int]] = {}
-        """Up to where a log that had left the file was given up, and when."""
+        """Up to where a log that had left the file was deleted, and when."""
         self._newest = cluster.config
         self._back: dict[LogId, int] = {}
         """When a log came back into the file."""
@@ -89,7 +89,7 @@ class RetentionInvariants:
                     life.absent.setdefault(log, life.ran)
 
     def on_done(self, node: SimNode, done: list[Completion]) -> None:
-        """A shard hears which partitions to give up for space: it has to be short of space, and no more than that may go."""
+        """A shard hears which partitions to trim for space: it has to be short of space, and no more than that may go."""
         for each in done:
             if isinstance(each, DirectoryRead) and each.result.space_end:
                 disk = node.disks[each.shard]
@@ -99,7 +99,7 @@ class RetentionInvariants:
                 before = sum([size for number, size in sizes.items() if number < each.result.space_end])
                 if missing <= before:
                     raise Violation(
-                        f"{format_shard(each.shard)} is to give up partitions to {each.result.space_end} of {sorted(sizes)}; "
+                        f"{format_shard(each.shard)} is to trim partitions to {each.result.space_end} of {sorted(sizes)}; "
                         f"missing are {missing} bytes, and those before hold {before}"
                     )
 
@@ -147,10 +147,10 @@ class RetentionInvariants:
         return True
 
     def on_acknowledged(self, model: LogModel, lsn: int) -> None:
-        """A client is told that its record is stored: a log that came back goes on behind what was given up of it."""
-        given_up, since = self._deleted.get(model.log, (0, 0))
-        if lsn <= given_up and model.entries[lsn].born > max(since, self._back.get(model.log, since)):
-            raise Violation(f"log {model.log} {format_lsn(lsn)} is acknowledged; {format_lsn(given_up)} was given up")
+        """A client is told that its record is stored: a log that came back goes on behind what was deleted of it."""
+        deleted, since = self._deleted.get(model.log, (0, 0))
+        if lsn <= deleted and model.entries[lsn].born > max(since, self._back.get(model.log, since)):
+            raise Violation(f"log {model.log} {format_lsn(lsn)} is acknowledged; {format_lsn(deleted)} was deleted")
 
 
 def _sizes(disk: MemoryDisk) -> dict[int, int]:

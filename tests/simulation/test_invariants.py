@@ -61,7 +61,7 @@ def put_copy(disk: MemoryDisk, *copyset: ShardId, wave: int = 1) -> None:
 
 
 class TestDamagedRanges:
-    """OWN gives up a range in which one copy is damaged, and with it the sound one beside it."""
+    """OWN drops a range in which one copy is damaged, and with it the sound one beside it."""
 
     def setup_method(self) -> None:
         self.cluster = machines()

@@ -1,4 +1,4 @@
-"""What the simulator demands of what shards give up by themselves."""
+"""What the simulator demands of what shards trim by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application that asks where in a log a time or a key is, how the log begins, and how large it is, and gives up what is older."""
+"""An application that asks where in a log a time or a key is, how the log begins, and how large it is, and trims what is older."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.history import KeyAnswer, TimeAnswer
 
 
 class TimeFinder(AsyncioApplication):
-    """Asks where a time is. In runs that trim it gives up, now and then, what lies before."""
+    """Asks where a time is. In runs that trim it trims, now and then, what lies before."""
 
     async def live(self, interval: int) -> None:
         await self.rest(self.rng.randrange(interval))

@@ -32,7 +32,7 @@ def test_memory_is_in_bytes() -> None:
     assert parse_status("Name:\tzombie\nState:\tZ (zombie)\n") == (0, 0)
 
 
-def test_bytes_that_were_given_up_are_not_counted_as_written() -> None:
+def test_bytes_that_were_cancelled_are_not_counted_as_written() -> None:
     text = "rchar: 5\nwchar: 900\nread_bytes: 70\nwrite_bytes: 800\ncancelled_write_bytes: 300\n"
     assert parse_io(text) == (500, 70)
 

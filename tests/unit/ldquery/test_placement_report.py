@@ -120,7 +120,7 @@ def test_nodes_that_do_not_answer_count_as_lost() -> None:
     assert PlacementReport(CONFIG, gone, ()).table()[0]["takes appends"] == "no"
 
 
-def test_a_wave_that_was_given_up_is_no_copyset() -> None:
+def test_a_wave_that_was_abandoned_is_no_copyset() -> None:
     found = rows(held([0, 1, 2], 3, by=[1]), held([0, 2, 3]))
     node = at(found, "node")
     assert (node.entries, node.copysets, node.entries_partial) == (10, 1, 3)

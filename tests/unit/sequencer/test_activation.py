@@ -381,7 +381,7 @@ class TestReactivation:
         world.run(200_000)
         assert world.recoveries.started[LOG][0] == 2
 
-    def test_a_second_reactivation_gives_up_what_the_first_still_drains(self) -> None:
+    def test_a_second_reactivation_abandons_what_the_first_still_drains(self) -> None:
         world = active()
         world.answer = lambda store: None
         old = world.append(b"old")
@@ -789,7 +789,7 @@ class TestNodesetChanges:
         world.run(1_000_000)
         assert shard_id(NodeId(4)) in world.store.metadata[LOG].current.shards
 
-    def test_a_log_that_is_removed_is_given_up(self) -> None:
+    def test_a_log_that_is_removed_is_deactivated(self) -> None:
         world = active()
         sequencer = world.sequencer
         world.answer = lambda store: None

@@ -169,7 +169,7 @@ class TestFailedRecipients:
         world.run()
         assert max(store.wave for store in world.stores) <= 3
 
-    def test_it_never_gives_up(self) -> None:
+    def test_it_tries_without_end(self) -> None:
         world = active()
         world.answer = lambda store: Status.DISABLED
         request = world.append()

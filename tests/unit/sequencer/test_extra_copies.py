@@ -513,7 +513,7 @@ class TestOrder:
         assert world.answer_to(frame).status is Status.OK
         assert epoch_of(world).lng == 1, "nothing of it is settled"
 
-    def test_a_frame_behind_an_entry_that_is_given_up_is_refused(self) -> None:
+    def test_a_frame_behind_an_entry_that_is_aborted_is_refused(self) -> None:
         world = world_with()
         direct, before = append(world)
         frame = world.stream_append(1, resume=True)
@@ -528,7 +528,7 @@ class TestOrder:
         assert world.answer_to(direct).status is Status.PREEMPTED
         assert world.answer_to(frame).status is Status.PREEMPTED
 
-    def test_a_frame_behind_one_that_was_given_up_when_it_was_acked_is_answered(self) -> None:
+    def test_a_frame_behind_one_that_was_aborted_when_it_was_acked_is_answered(self) -> None:
         world = world_with()
         direct, before = append(world)
         frame = world.stream_append(1, resume=True)

@@ -41,7 +41,7 @@ def guarded(world: World | None = None) -> World:
 
 
 def get_epoch_anew(world: World) -> None:
-    """The node gives the log up and takes it again: it does not go on behind the epoch that it had."""
+    """The node ends its epoch of the log and takes it again: it does not go on behind the epoch that it had."""
     assert world.sequencer.deactivate(world.now)
     world.sequencer.activate(world.now)
     world.run()

@@ -21,7 +21,7 @@ def cluster() -> NodeRecoveryCluster:
 
 
 @pytest.mark.parametrize("log", [LogId(1), metadata_log_of(LogId(1))])
-def test_a_dead_node_is_given_up_for_logs_of_users_when_the_event_log_says_so(
+def test_a_dead_node_is_not_waited_for_by_logs_of_users_when_the_event_log_says_so(
     cluster: NodeRecoveryCluster, log: LogId
 ) -> None:
     cluster.presumed_lost = frozenset({NodeId(4)})

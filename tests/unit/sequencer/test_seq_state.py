@@ -369,7 +369,7 @@ class TestTail:
         world.run()
         assert world.state_of(second).status is Status.OK
 
-    def test_shards_that_answer_when_the_log_was_given_up_do_no_harm(self) -> None:
+    def test_shards_that_answer_when_the_log_was_deactivated_do_no_harm(self) -> None:
         world, checks, first = tail_in_doubt()
         world.run(1_100_000)
         assert world.sequencer.deactivate(world.now)

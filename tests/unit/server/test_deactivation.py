@@ -1,4 +1,4 @@
-"""Sequencers that operators give up and send into other epochs, in clusters that break meanwhile."""
+"""Sequencers that operators deactivate and send into other epochs, in clusters that break meanwhile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_nothing_is_lost_repeated_or_reordered(seed: int) -> None:
     assert done.count(Status.OK) > 3
 
 
-def test_a_log_is_given_up_when_nothing_of_it_is_on_its_way() -> None:
+def test_a_log_is_deactivated_when_nothing_of_it_is_on_its_way() -> None:
     world = active()
     world.answer = lambda store: None  # type: ignore[assignment,return-value]
     world.append()

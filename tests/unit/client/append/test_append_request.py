@@ -135,7 +135,7 @@ class TestCoalescing:
         bench.pass_time(200_000)
         assert patient.failure.status is Status.TIMEDOUT
 
-    def test_a_caller_that_gave_up_does_not_shift_the_positions_of_others(self) -> None:
+    def test_a_caller_that_was_cancelled_does_not_shift_the_positions_of_others(self) -> None:
         bench = Bench()
         first, second = append(bench), append(bench)
         node, message = bench.one()
@@ -462,7 +462,7 @@ class TestLoss:
         bench.pass_time(1_200_000)
         assert not promise.failure.maybe_applied
 
-    def test_a_dial_without_end_is_given_up_when_the_cluster_says_that_the_node_is_dead(self) -> None:
+    def test_a_dial_without_end_is_abandoned_when_the_cluster_says_that_the_node_is_dead(self) -> None:
         bench = Bench(connect=False)
         promise = append(bench)
         bench.turn()

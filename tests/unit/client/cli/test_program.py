@@ -1,4 +1,4 @@
-"""What the programs say while they wait, and when they give up."""
+"""What the programs say while they wait, and when they time out."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_with_a_connection_it_names_what_it_waits_for() -> None:
     assert waiting.pass_time(3) == ["waiting for records; connected to N2 of 3 nodes"]
 
 
-def test_it_gives_up_when_nothing_moves_for_the_timeout() -> None:
+def test_it_times_out_when_nothing_moves_for_the_timeout() -> None:
     waiting = WaitingBench(timeout=5)
     waiting.pass_time(4)
     waiting.done += 1

@@ -95,7 +95,7 @@ def test_what_is_in_doubt_is_told_from_what_is_queued() -> None:
     assert (q.queue.oldest_in_flight(), q.queue.in_flight, q.queue.in_flight_bytes) == (None, 0, 0)
 
 
-def test_what_was_given_up_is_dropped_and_the_numbers_close_up() -> None:
+def test_what_was_aborted_is_dropped_and_the_numbers_close_up() -> None:
     q = Queue(5)
     q.send(2)
     for at in (0, 2, 3):

@@ -116,7 +116,7 @@ class TestNothingIsKept:
         assert later.result is not None
 
 
-class TestGivingUp:
+class TestAborting:
     def overtaken(self) -> tuple[WritingClient, FakePromise, FakePromise]:
         """A later frame has its position while an earlier one is in doubt."""
         w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
@@ -188,7 +188,7 @@ class TestWaiting:
             f"NOSEQUENCER from N{node}: no node sequences the log at present"
         )
 
-    def test_records_that_are_given_up_say_what_they_waited_for(self) -> None:
+    def test_records_that_are_aborted_say_what_they_waited_for(self) -> None:
         w = WritingClient(time_trigger_us=0, timeout_us=SECOND, silence_us=60 * SECOND)
         promise = w.append()
         w.located(epoch=3)

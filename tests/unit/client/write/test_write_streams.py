@@ -510,7 +510,7 @@ class TestDoubt:
         w.found({1: compose_lsn(3, 1)})
         assert promise.result.lsn == compose_lsn(3, 1)
 
-    def test_a_silent_sequencer_is_given_up_in_time(self) -> None:
+    def test_a_silent_sequencer_is_abandoned_in_time(self) -> None:
         w = WritingClient(time_trigger_us=0, silence_us=2_000_000)
         w.append()
         w.located(epoch=3)
@@ -537,7 +537,7 @@ class TestDoubt:
         w.writer.flush(flushed, w.bench.now)
         assert flushed.failure.maybe_applied
 
-    def test_a_record_given_up_before_it_was_sent_is_never_sent(self) -> None:
+    def test_a_record_aborted_before_it_was_sent_is_never_sent(self) -> None:
         w = WritingClient(time_trigger_us=0, timeout_us=500_000)
         promise = w.append(b"old")
         w.bench.pass_time(1_000_000)

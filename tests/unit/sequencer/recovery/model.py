@@ -502,7 +502,7 @@ class World:
         incarnation = link.incarnation
 
         def arrive_again() -> None:
-            # A node that was stopped reads what had reached it, even if the other side has given the connection up.
+            # A node that was stopped reads what had reached it, even if the other side has closed the connection.
             if shard not in self.down and (link.incarnation == incarnation or self.rng.random() < 0.5):
                 arrive()
 

@@ -268,7 +268,7 @@ def test_shards_that_lost_unsynced_writes_keep_what_they_still_have() -> None:
     assert not bench.results[0].authoritative
 
 
-def test_entries_behind_the_bridge_of_an_earlier_recovery_are_given_up() -> None:
+def test_entries_behind_the_bridge_of_an_earlier_recovery_become_bridges() -> None:
     """Each becomes a bridge: whoever begins to read there, because the first one is trimmed away, has to learn that the epoch is over."""
     bench = Bench(3, next_epoch=4)
     bench.start(last_clean=2)
@@ -594,7 +594,7 @@ def test_an_lng_that_is_heard_of_later_hides_nothing_from_the_next_attempt() -> 
     assert bench.metrics.entries_lost == 0
 
 
-def test_an_entry_that_turns_up_after_the_first_attempt_is_given_up() -> None:
+def test_an_entry_that_turns_up_after_the_first_attempt_becomes_a_bridge() -> None:
     bench = sealed_bench(3, 2)
     bench.digested(0)
     bench.digested(1)
@@ -711,7 +711,7 @@ def cleaning(**settings: Any) -> Bench:
 
 
 def test_a_recovery_that_begins_anew_calls_nothing_clean_that_is_not_sent_yet() -> None:
-    """The shard would be called clean by an attempt that has been given up, and might not be asked by the next one."""
+    """The shard would be called clean by an attempt that was abandoned, and might not be asked by the next one."""
     bench = cleaning(clean_retry_initial_us=400_000, phase_timeout_us=500_000)
     before = bench.take(Clean)
     assert len(before) == 2
@@ -767,7 +767,7 @@ def test_an_unanswered_clean_is_repeated() -> None:
     bench.last_clean_epoch_set()
 
 
-def test_a_clean_of_an_attempt_that_was_given_up_does_not_count() -> None:
+def test_a_clean_of_an_attempt_that_was_abandoned_does_not_count() -> None:
     bench = sealed_bench(3)
     for node in (0, 1, 2):
         bench.digested(node)
@@ -941,7 +941,7 @@ def test_a_member_that_refuses_is_done_without() -> None:
     bench.finish_epoch(1, 2, 3, 4)
 
 
-def test_an_epoch_of_which_nobody_has_anything_is_given_up() -> None:
+def test_an_epoch_of_which_nobody_has_anything_ends_without_authority() -> None:
     bench = Bench(2)
     bench.start()
     bench.sealed(0, status=Status.REBUILDING, generation=2)

@@ -339,7 +339,7 @@ def test_what_shards_told_a_recovery_before_it_rested_does_not_count_any_more() 
     assert len(bench.take(Digest)) == 2
 
 
-def test_a_recovery_that_rests_is_followed_by_that_of_a_later_activation_and_can_be_given_up() -> None:
+def test_a_recovery_that_rests_is_followed_by_that_of_a_later_activation_and_can_be_abandoned() -> None:
     bench = Bench(1, "node:1", concurrent_log_recoveries=1)
     bench.start()
     bench.start(log=LogId(9), last_clean=None)

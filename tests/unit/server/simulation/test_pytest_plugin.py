@@ -30,10 +30,10 @@ def test_orders(simulate, seed):
     simulate(orders, seed=seed, nodes=3, faults=["crash_process"])
 
 def test_of_another_kind(simulate):
-    async def gives_up(cluster):
+    async def raises_at_once(cluster):
         pytest.fail("this is enough")
 
-    simulate(gives_up)
+    simulate(raises_at_once)
 
 async def pump(cluster, client, ready):
     await ready.wait()
@@ -93,7 +93,7 @@ def test_a_test_that_ends_itself_shows_the_same(pytester: pytest.Pytester) -> No
     text = outcome_of(pytester, "-k", "test_of_another_kind")
     assert set(re.findall(r"^(\S+\.py):\d+:", text, re.MULTILINE)) == {"test_shop.py"}
     assert "this is enough" in text
-    assert "gives_up failed with seed 0" in text
+    assert "raises_at_once failed with seed 0" in text
     assert "faults before it: none" in text
 
 

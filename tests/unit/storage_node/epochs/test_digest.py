@@ -171,7 +171,7 @@ class TestDigest:
         assert driver.take_one(Digested).entries == []
 
     def test_what_a_recovery_stored_before_is_waited_for(self, recent: StorageSettings) -> None:
-        """An attempt was given up before this shard had written its copy; the next attempt must not plan without that copy."""
+        """An attempt was abandoned before this shard had written its copy; the next attempt must not plan without that copy."""
         driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1)]))
         driver.hold = True

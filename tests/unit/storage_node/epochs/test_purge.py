@@ -369,7 +369,7 @@ class TestPurge:
         driver.turn(answer(requests[1], {}))
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
-    def test_who_is_given_up_does_not_count_as_having_answered(self) -> None:
+    def test_who_is_unrecoverable_does_not_count_as_having_answered(self) -> None:
         driver = missed()
         driver.machines.purges.lost = KnownLosses(SHARDS[2:4])
         driver.turn(release(lsn(2, 1)))
@@ -471,7 +471,7 @@ class TestPurge:
         assert driver.log().last_released == lsn(2, 1)
         assert driver.node.metrics.purge_epochs_skipped == 1
 
-    def test_who_is_given_up_is_not_waited_for(self) -> None:
+    def test_who_is_unrecoverable_is_not_waited_for(self) -> None:
         driver = missed()
         lost_shards = driver.machines.purges.lost = KnownLosses()
         driver.turn(release(lsn(2, 1)))
@@ -654,7 +654,7 @@ class TestPurge:
         request = driver.take(GetEpochRecoveryMetadata)[0]
         assert (request.first, request.last) == (1, 1024)
 
-    def test_whether_a_shard_is_given_up_is_asked_for_the_generation_that_stored_the_epoch(self) -> None:
+    def test_whether_a_shard_is_unrecoverable_is_asked_for_the_generation_that_stored_the_epoch(self) -> None:
         driver = missed()
         lost = driver.machines.purges.lost = KnownLosses()
         driver.turn(release(lsn(2, 1)))

@@ -94,7 +94,7 @@ class TestRefusal:
         ("found", "empty", "says"),
         [(None, True, "an empty store"), (OLDER, False, "generation 1"), (FOREIGN, False, "belongs to cluster")],
     )
-    def test_what_is_not_the_shards_own_is_refused_until_its_generation_is_given_up(
+    def test_what_is_not_the_shards_own_is_refused_until_the_loss_of_its_generation_is_accepted(
         self, found: ShardMarker | None, empty: bool, says: str
     ) -> None:
         text = refusal(found, 2, empty=empty)

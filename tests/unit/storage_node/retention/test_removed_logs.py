@@ -163,7 +163,7 @@ def test_what_a_log_gets_in_a_later_epoch_while_it_is_about_to_go_is_ended_first
     assert driver.trim_point() == lsn(2, ESN_MAX)
 
 
-def test_what_is_given_up_stays_ended_though_the_disk_refused_the_seal_first(driver: Removing) -> None:
+def test_what_is_deleted_stays_ended_though_the_disk_refused_the_seal_first(driver: Removing) -> None:
     driver.set_logs(50, 100)
     while not driver.log(SYNC_LOG).seal_epoch:
         driver.disk.overloaded = True
@@ -221,7 +221,7 @@ def test_time_for_which_the_shard_was_down_does_not_count_and_what_was_counted_d
     assert driver.stored() == []
 
 
-def test_a_log_that_was_given_up_and_comes_back_goes_on_behind_its_trim_point(driver: Removing) -> None:
+def test_a_log_that_was_deleted_and_comes_back_goes_on_behind_its_trim_point(driver: Removing) -> None:
     driver.set_logs(50, 100)
     driver.pass_time(GRACE + 4 * PASS)
     driver.set_logs(1, 100)
@@ -233,9 +233,7 @@ def test_a_log_that_was_given_up_and_comes_back_goes_on_behind_its_trim_point(dr
 
 
 @pytest.mark.parametrize("told_by_another", [False, True])
-def test_a_sequencer_that_stood_still_cannot_go_on_below_what_was_given_up(
-    driver: Removing, told_by_another: bool
-) -> None:
+def test_a_sequencer_that_stalled_cannot_go_on_below_what_was_deleted(driver: Removing, told_by_another: bool) -> None:
     driver.set_logs(50, 100)
     if told_by_another:
         points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.clock(), logs=[(SYNC_LOG, END)])

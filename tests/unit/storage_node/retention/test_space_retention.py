@@ -84,7 +84,7 @@ def test_what_is_not_released_stays_and_the_next_partition_goes(driver: Filling)
     driver.turn(release(lsn(1, 1)))
 
 
-def test_a_full_disk_that_is_not_asked_to_give_anything_up_keeps_everything() -> None:
+def test_a_full_disk_that_is_not_asked_to_trim_anything_keeps_everything() -> None:
     driver = Aging()
     driver.append(lsn(1, 1), KEPT_FOR_EVER)
     driver.pass_time(PART)
