@@ -186,7 +186,7 @@ class KeptIndex:
         return count
 
     def begin_again(self) -> None:
-        """What was read cannot be gone on with: make the index from nothing, and serve what there is until then."""
+        """Nobody can read on from here: make the index from nothing, and serve what there is until then."""
         self.making.rest()
         self.making = self._next()
         self._tidy()

@@ -332,4 +332,4 @@ class Shard:
 
 
 def begin_turn(now: Micros) -> None:
-    """A timer that is due makes the shell begin another turn, in which what was left over is gone on with."""
+    """A timer that is due makes the shell begin another turn, which does what was left over."""

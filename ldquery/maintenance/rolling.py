@@ -40,7 +40,7 @@ _LONG_PAUSE: Final = 10.0
 
 
 class RestartStopped(Exception):
-    """The rolling restart goes no further; the text says why. It can be gone on with."""
+    """The rolling restart goes no further; the text says why. It can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class RollingRestarter:
         """Do it; how many nodes it restarted in the end, those before this process included.
 
         Args:
-            nodes: in this order; when a rolling restart is under way, that is gone on with.
+            nodes: in this order; when a rolling restart is under way, it is resumed.
 
         Raises:
             RestartStopped: something is not as it should be.

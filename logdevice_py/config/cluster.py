@@ -159,7 +159,7 @@ class ClusterConfig:
 
     @property
     def rebuilding_enabled(self) -> bool:
-        """What a lost shard held is stored again by itself."""
+        """What a lost shard held is re-replicated without anybody's asking."""
         return self.settings.get("rebuilding", {}).get("enabled") is True
 
     @cached_property

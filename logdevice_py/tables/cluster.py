@@ -51,7 +51,7 @@ class LogCopies(enum.Enum):
     """What is known of the copies of a log; the value says what it means."""
 
     OK = "No copies are missing that a lost shard held."
-    SHORT = "Lost shards held copies that were not stored again; table `under_replicated_logs` says which."
+    SHORT = "Lost shards held copies that were not re-replicated; table `under_replicated_logs` says which."
     GONE = "Lost shards suffice for a copyset: there may be records without any copy left."
     UNKNOWN = "None are known to be missing, but not every node that stores has said so."
 

@@ -304,7 +304,7 @@ class CopysetDistributionRow:
 class UnderReplicatedLogsRow:
     """Epochs of a log that are short of copies.
 
-    Shards of their nodeset began as new generations or left the cluster file, and what they held was not stored again. Nodes find
+    Shards of their nodeset began as new generations or left the cluster file, and what they held was not re-replicated. Nodes find
     this out in the background; column `copies_reviewed` of table `info` says whether they have.
     """
 

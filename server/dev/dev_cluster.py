@@ -223,7 +223,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--rebuilding",
         action=argparse.BooleanOptionalAction,
-        help="store again what nodes lose, and drain nodes when ldctl says so (default), or not",
+        help="re-replicate what nodes lose, and drain nodes when ldctl says so (default), or not",
     )
     up.add_argument(
         "--log-tree",

@@ -163,7 +163,7 @@ class SimCluster:
             log_tree: logs can be made at run time.
             attributes: further ones of all logs, as in a cluster file.
             permissions: clients may do what the attribute `permit` grants to the principal that they prove to be, and nothing else.
-            rebuilding: what lost or drained shards held is stored again.
+            rebuilding: what lost or drained shards held is re-replicated.
             maintenances: a log of maintenances is kept; any share of the cluster may be away, if it is safe.
             stored_configuration: nodes follow what the epoch store keeps, once something is stored there.
             seed: of everything that is left to chance.

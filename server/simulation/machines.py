@@ -61,7 +61,7 @@ class SimMachines(SimWorld):
 
     def destroyed_entries(self) -> dict[tuple[LogId, Lsn], set[ShardId]]:
         """For each log and LSN, on which shards a copy that was durable was lost or damaged by a fault, at any time. Such an entry may have been
-        stored again since."""
+        re-replicated since."""
         destroyed: dict[tuple[LogId, Lsn], set[ShardId]] = {}
         for shard, disk in self._disks():
             for log, lsn in sorted(disk.destroyed):

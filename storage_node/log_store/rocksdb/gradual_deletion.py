@@ -30,7 +30,7 @@ class GradualDeletion:
     """Of the files of one database. Calls of the thread that writes."""
 
     def __init__(self, database: str, names: str) -> None:
-        """What an earlier run left is gone on with.
+        """Deletes what an earlier run left as well.
 
         Args:
             names: the directory of second names, in the same file system. It is made when it is needed.
