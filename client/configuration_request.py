@@ -26,7 +26,7 @@ _Failed = Callable[[LogDeviceError, Micros], None]
 
 
 class ConfigurationRequests:
-    """Those of one client."""
+    """A client's requests for the configuration: asks the connected node that uses the latest version for its text, or searches among several."""
 
     __slots__ = ("_requests", "_rng", "_searches", "_view", "links", "timers")
 

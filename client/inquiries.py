@@ -21,7 +21,7 @@ _About = tuple[LogId, NodeId]
 
 
 class Inquiries:
-    """Those of one client. They change nothing, and nobody depends on the answers."""
+    """A client's inquiries: asks nodes what requests wait for, to be told in errors. They change nothing, and nobody depends on the answers."""
 
     __slots__ = ("_asked", "_links", "_requests", "_said")
 
