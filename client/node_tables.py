@@ -45,6 +45,19 @@ class NodeFailure:
         return f"N{self.node}: {self.table}: {self.status.name}: {self.detail}"
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweringNode:
+    """Who answered for a table."""
+
+    cluster: str
+    """The name of the cluster."""
+    uuid: str
+    """Of the cluster, in hexadecimal; empty: an earlier release, which does not say it."""
+    node: int
+    config_version: int
+    """Of the configuration that it uses; 0: an earlier release, which does not say it."""
+
+
 class NodeAsker:
     """Asks the nodes of one cluster. Its coroutines run on one loop."""
 
@@ -295,16 +308,18 @@ class NodeAsker:
         if limit is not None:
             parameters["limit"] = str(limit)
         code, body, endpoint = await self._send("GET", member, f"tables/{table.name}", parameters=parameters)
-        who, rows = _parse(table, code, body)
-        if who[:2] != (self._config.name, member.node):
+        who, rows = parse_answer(table, code, body)
+        is_other = who.uuid not in ("", self._config.uuid.hex())
+        if is_other or (who.cluster, who.node) != (self._config.name, member.node):
+            other = f" another cluster named {who.cluster}" if is_other else f" {who.cluster}"
             hint = " (without expose in [settings.admin] only programs on its own machine reach a node)"
             where = format_address(endpoint.host, endpoint.port)
             raise LogDeviceError(
                 Status.INVALID_CLUSTER,
-                f"N{who[1]} of {who[0]} answers at {where}{hint if endpoint.is_loopback else ''}",
+                f"N{who.node} of{other} answers at {where}{hint if endpoint.is_loopback else ''}",
             )
-        if self.newest is None or who[2] > self.newest[0]:
-            self.newest = (who[2], member.node)
+        if self.newest is None or who.config_version > self.newest[0]:
+            self.newest = (who.config_version, member.node)
         return rows
 
 
@@ -341,15 +356,24 @@ def _not_understood(code: int) -> LogDeviceError:
     return LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood")
 
 
-def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int, int], list[Row]]:
-    """Who answered, as cluster, node and the version of its configuration (0: an earlier release, which does not say it), and the rows."""
+def parse_answer(table: TableDeclaration, code: int, body: bytes) -> tuple[AnsweringNode, list[Row]]:
+    """Who answered, and the rows.
+
+    Raises:
+        LogDeviceError: with the status that the node answered; INTERNAL: it is not understood; TOOBIG: there are more rows.
+    """
     content = _content(code, body)
     try:
         columns: list[str] = content["columns"]
         found: list[list[Any]] = content["rows"]
         more: bool = content["more"]
-        version = content.get("config_version")
-        who = (str(content["cluster"]), int(content["node"]), version if type(version) is int else 0)
+        version, uuid = content.get("config_version"), content.get("uuid")
+        who = AnsweringNode(
+            str(content["cluster"]),
+            uuid if type(uuid) is str else "",
+            int(content["node"]),
+            version if type(version) is int else 0,
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _not_understood(code) from None
     if type(columns) is not list or type(found) is not list:

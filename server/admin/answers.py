@@ -21,7 +21,7 @@ TURN_BUDGET_US: Final = 500
 
 
 class TableAnswer:
-    """Sends one table: ``{"cluster": .., "node": .., "config_version": .., "table": .., "columns": [..], "rows": [[..], ..], "more": false}``.
+    """Sends one table: ``{"cluster": .., "uuid": .., "node": .., "config_version": .., "table": .., "columns": [..], "rows": [[..], ..], "more": false}``.
 
     An answer that breaks off is no JSON, so nobody takes a part of a table for all of it.
     """
@@ -30,6 +30,7 @@ class TableAnswer:
         self,
         table: TableDeclaration,
         cluster: str,
+        uuid: bytes,
         node: int,
         metrics: AdminMetrics,
         limit: int | None,
@@ -38,7 +39,8 @@ class TableAnswer:
     ) -> None:
         """
         Args:
-            cluster: whose node this is.
+            cluster: whose node this is, by name.
+            uuid: and for certain: clusters may have equal names.
             node: who answers; the first cell of every row where each node has rows of its own.
             limit: rows at most; when there are more, ``more`` says so. None: all.
             config_version: of the configuration that the node uses: who asks may know an earlier one.
@@ -46,6 +48,7 @@ class TableAnswer:
         self._table = table
         self._head = {
             "cluster": cluster,
+            "uuid": uuid.hex(),
             "node": node,
             "config_version": config_version,
             "table": table.name,

@@ -223,7 +223,7 @@ class AdminListener:
         rows = iter(()) if constraints.nothing else self._tables.rows(name, constraints)
         config = self._host.config
         sending = TableAnswer(
-            table, config.name, self._host.node_id, self.metrics, limit, config_version=config.version
+            table, config.name, config.uuid, self._host.node_id, self.metrics, limit, config_version=config.version
         )
         return await sending.send(request, rows)
 

@@ -99,9 +99,10 @@ def _table(table: TableDeclaration) -> dict[str, Any]:
     row = {"type": "array", "prefixItems": list(cells.values()), "minItems": len(cells), "maxItems": len(cells)}
     schema = {
         "type": "object",
-        "required": ["cluster", "node", "config_version", "table", "columns", "rows", "more"],
+        "required": ["cluster", "uuid", "node", "config_version", "table", "columns", "rows", "more"],
         "properties": {
             "cluster": {"type": "string"},
+            "uuid": {"type": "string"},
             "node": {"type": "integer"},
             "config_version": {"type": "integer"},
             "table": {"const": table.name},

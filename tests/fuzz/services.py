@@ -285,7 +285,7 @@ def _answers(data: bytes) -> None:
     if len(data) < 2:
         return
     table = TABLES[sorted(TABLES)[data[0] % len(TABLES)]]
-    _, rows = node_tables._parse(table, 503 if data[1] else 200, data[2:])
+    _, rows = node_tables.parse_answer(table, 503 if data[1] else 200, data[2:])
     for row in rows:
         assert len(row) == len(table.columns), row
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from client.admin_access import AdminAccess
+from client.node_tables import NodeAsker
 from ldquery.session import LDQuery
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.logs import Durability
@@ -26,6 +28,8 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import make_token, node_token, program_token, token_beside
 from logdevice_py.runtime.http.places import HEALTH_PLACES
 from logdevice_py.tables import from_cluster_file
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
 from server.admin.metrics import AdminMetrics
 from server.admin.start import open_admin
 from server.dev import layout
@@ -492,3 +496,18 @@ async def test_settings_are_told_as_the_node_uses_them_whatever_the_file_says_si
                 "SELECT current_value, default_value, from_config FROM settings WHERE name = 'requests_max'",
             )
         assert result.rows == [("3", "4", 1)]
+
+
+async def test_whose_file_is_of_another_cluster_of_the_same_name_hears_so(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {}, token=True) as cluster:
+        config = load_cluster(Path(cluster.config_file).read_text())
+        access = AdminAccess.of_program(Path(cluster.config_file))
+        for uuid, told in ((config.uuid, []), (bytes(16), [Status.INVALID_CLUSTER])):
+            asker = NodeAsker(dataclasses.replace(config, uuid=uuid), access)
+            try:
+                rows, failures = await asker.ask_each(TABLES["info"], [NodeId(0)], EVERYTHING, None, 30)
+            finally:
+                await asker.close()
+            assert [failure.status for failure in failures] == told
+            assert len(rows) == 1 - len(told)
+        assert f"N0 of another cluster named {config.name} answers at" in failures[0].detail

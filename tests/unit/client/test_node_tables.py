@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from client.admin_access import AdminAccess
-from client.node_tables import NodeAsker, _parse
+from client.node_tables import AnsweringNode, NodeAsker, parse_answer
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
@@ -27,8 +27,11 @@ def body(**changes: Any) -> bytes:
 
 
 def test_columns_of_another_version_are_matched_by_name() -> None:
-    assert _parse(TABLE, 200, body(config_version=3)) == (("dev", 5, 3), [[5, 0, 1, 7]])
-    assert _parse(TABLE, 200, body(columns=["later", *NAMES[:3]])) == (("dev", 5, 0), [[0, 1, 7, None]])
+    assert parse_answer(TABLE, 200, body(config_version=3)) == (AnsweringNode("dev", "", 5, 3), [[5, 0, 1, 7]])
+    assert parse_answer(TABLE, 200, body(columns=["later", *NAMES[:3]])) == (
+        AnsweringNode("dev", "", 5, 0),
+        [[0, 1, 7, None]],
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_columns_of_another_version_are_matched_by_name() -> None:
 def test_what_is_no_answer_is_not_understood(content: bytes) -> None:
     for code in (200, 503):
         with pytest.raises(LogDeviceError) as refused:
-            _parse(TABLE, code, content)
+            parse_answer(TABLE, code, content)
         assert refused.value.status is Status.INTERNAL
 
 

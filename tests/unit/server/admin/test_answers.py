@@ -74,7 +74,7 @@ def rows(count: int) -> Iterator[StoredLogsRow]:
 async def send(source: Any, limit: int | None = None, connection: Connection | None = None) -> AdminMetrics:
     metrics = AdminMetrics()
     request: Any = connection or Connection()
-    await TableAnswer(TABLE, "dev", 5, metrics, limit, config_version=7).send(request, source)
+    await TableAnswer(TABLE, "dev", bytes(16), 5, metrics, limit, config_version=7).send(request, source)
     return metrics
 
 
@@ -82,6 +82,7 @@ async def test_every_row_begins_with_the_node_and_stands_in_the_order_of_columns
     metrics = await send(rows(2))
     assert sent.content() == {
         "cluster": "dev",
+        "uuid": "0" * 32,
         "node": 5,
         "config_version": 7,
         "table": "stored_logs",
