@@ -123,6 +123,7 @@ class TestActivation:
         )
         winners = [node for node, result in enumerate(results) if result.status is Status.OK]
         assert len(winners) == 1
+        assert len(results) == 4
         for result in results:
             assert isinstance(result.value, EpochMetaData)
             assert (result.value.epoch, result.value.writer) == (3, winners[0])

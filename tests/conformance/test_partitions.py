@@ -247,6 +247,7 @@ class TestFindTime:
                 it.write(at(esn))
                 stamps[esn] = it.now
             it.roll()
+        assert len(stamps) == 15
         for esn, stamp in stamps.items():
             found = find_time(it.store, LOG, stamp, at(1), at(99))
             assert (found.status, found.reached) == (Status.OK, at(esn))

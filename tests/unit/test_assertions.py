@@ -1,8 +1,10 @@
-"""No unit test passes because a loop was empty or a condition never held: what its assertions stand behind is sure to happen.
+"""No test passes because a loop was empty or a condition never held: what its assertions stand behind is sure to happen.
 
 An assertion within a loop counts when the loop runs over something that the test itself writes down (a literal, a range, a constant, a
 parameter), when another assertion speaks of what it runs over, or when the loop counts what it saw and that is asserted after it. One within
 an `if` counts when parameters of the test decide, when the other branch asserts as well, or when what was met is counted likewise.
+
+Property tests are left out: what they assert depends on what is drawn.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 PASSING_ON = frozenset(
     {"range", "enumerate", "zip", "sorted", "reversed", "list", "tuple", "set", "dict", "product", "permutations"}
 )
@@ -78,7 +80,7 @@ class Unsure:
                     or is_constant(name)
                     or (bool(bound) and all(map(self._is_sure, bound or ())))
                 )
-            case ast.Call(func=ast.Name(id=name), args=args) if name in PASSING_ON:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if name in PASSING_ON:
                 return name == "range" or any(map(self._is_sure, args))
             case ast.Call(func=ast.Attribute(value=value, attr="items" | "values" | "keys")):
                 return self._is_sure(value)
@@ -139,9 +141,9 @@ def unsure(tree: ast.Module) -> Iterator[int]:
 
 
 def test_no_assertion_stands_behind_what_may_not_happen() -> None:
-    paths = sorted(HERE.rglob("test_*.py"))
-    assert len(paths) > 100
-    assert [f"{path.relative_to(HERE)}:{line}" for path in paths for line in unsure(ast.parse(path.read_text()))] == []
+    paths = [path for path in sorted(TESTS.rglob("test_*.py")) if "property" not in path.parts]
+    assert len(paths) > 300
+    assert [f"{path.relative_to(TESTS)}:{line}" for path in paths for line in unsure(ast.parse(path.read_text()))] == []
 
 
 def test_the_rule_sees_them() -> None:

@@ -123,6 +123,7 @@ def test_clocks_that_are_far_apart_are_found_and_differences_below_a_round_trip_
         assert abs(offset - expected * US) <= error, process
     assert {name for name, (offset, _) in offsets.items() if not offset} == {CLIENT}, "N1 is known by way of N0 alone"
     spans = took(apart(instants, ahead), appends)
+    assert spans
     assert all(each >= 0 for _, each in spans.values()), "no message arrives before it was sent"
     assert clock_offsets(apart(instants, {"N0": 9})) == dict.fromkeys((CLIENT, "N0", "N1", "N2"), (0, 0))
 

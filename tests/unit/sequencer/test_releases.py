@@ -144,7 +144,9 @@ class TestLater:
         world.run(6_000_000)
         told(world)
         world.run(5_000_000)
-        assert all(len(pairs) == 10 for pairs in told(world).values())
+        swept = told(world)
+        assert swept
+        assert all(len(pairs) == 10 for pairs in swept.values())
 
     def test_many_logs_at_once_are_told_in_several_turns(self) -> None:
         world = World(settings=SequencerSettings(release_sweep_logs=10))

@@ -191,6 +191,7 @@ class TestAsking:
         assert not is_authoritative(driver)
         driver.advance(SECOND)
         again = asked(driver)
+        assert again
         assert all(request.after == 0 for request in again.values())
         driver.turn(*(answer(request, record(lsn(1, 1))) for request in again.values()))
         assert is_authoritative(driver)

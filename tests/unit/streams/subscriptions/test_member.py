@@ -158,6 +158,7 @@ def test_a_move_that_is_not_wanted_any_more(members: Members) -> None:
         a.on_handed_out(stream, token, at(5))
     b = members.join("b")
     moving = [stream for stream in a.held if members.group.stream(stream).heir]
+    assert moving
     b.leave(members.now)
     members.settle()
     assert all(a.may_hand_out(stream, a.held[stream], members.now) for stream in moving)
