@@ -456,8 +456,8 @@ class TestDevCluster:
         status = first.end(number)
         assert status == (-number if number == signal.SIGKILL else 0)
         assert _all_gone(processes)
+        assert (tmp_path / "control.token").exists() == (number == signal.SIGKILL)
         if number != signal.SIGKILL:
-            assert not (tmp_path / "control.token").exists()
             return
         second = Cluster(tmp_path)
         try:

@@ -137,7 +137,9 @@ async def test_closing_a_client_ends_what_waits_for_an_answer() -> None:
     await asyncio.sleep(0)
     await client.close()
     async with asyncio.timeout(10):
-        for error in await asyncio.gather(*waiting, return_exceptions=True):
+        errors = await asyncio.gather(*waiting, return_exceptions=True)
+        assert len(errors) == 2
+        for error in errors:
             assert isinstance(error, LogDeviceError)
             assert (error.status, error.retriable) == (Status.SHUTDOWN, False)
 

@@ -76,6 +76,7 @@ async def test_three_directories_come_to_one_history_which_goes_out_and_in_again
             assert await documents(imported, indexes) == expected
             dropped, kept = records[0].index, next(each for each in records if each.index != records[0].index)
             found = await imported.documents(kept.index)
+            assert found
             assert all(BEGIN <= each.timestamp < BEGIN + len(records) for each in found.values())
             await imported.drop(dropped)
             await imported.change_routing(3)

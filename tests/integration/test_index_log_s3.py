@@ -79,6 +79,7 @@ def test_dealing_merging_reading_and_collecting_go_on_objects(url: str) -> None:
             now = page(index, now.next_token)
 
     def check() -> None:
+        assert len(written) == 3
         for index, of_index in written.items():
             assert documents(index) == {docid: left for docid, all_ in of_index.items() if (left := fold(all_))}
 

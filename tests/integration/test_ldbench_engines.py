@@ -122,6 +122,7 @@ async def test_what_was_acknowledged_is_read_back_in_order_from_the_beginning_an
         modes = [mode for mode in Mode if system.engine.settings(mode)]
         assert modes[0] is Mode.SINGLE
         logs = await system.running.create_logs(len(modes))
+        assert len(logs) == len(modes)
         for log, mode in zip(logs, modes, strict=True):
             setting = system.engine.settings(mode)[0]
             await system.append(log, RECORDS[:500], mode, setting)

@@ -75,6 +75,7 @@ def test_packages_from_lines_of_json_to_documents(cluster: Cluster, tmp_path: Pa
     status = json.loads(done(cluster, "status", "--json"))
     assert status["indexes"] == len({section for section, _, _ in found})
     assert status["jobs"] == []
+    assert status["raw_logs"]
     assert all(each["dealt"] == each["tail"] for each in status["raw_logs"])
     assert "raw log" in done(cluster, "status")
     done(cluster, "gc", "--grace", "1ms")

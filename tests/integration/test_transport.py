@@ -205,6 +205,7 @@ async def test_a_connection_that_comes_up_as_the_time_to_dial_ends_is_lost_and_d
             zero.flush()
             assert seen.down == [(1, False)]
             assert len(list(zero.connections())) == 1
+        assert len(hung) == 1
     finally:
         listener.close()
 

@@ -44,6 +44,7 @@ async def test_a_buffered_writer_keeps_every_record_once_and_in_order_while_conn
                         transport.disconnect(PeerId(node))
         rows = await read_all(client, LOG)
         assert [row[0] for row in rows] == [number.to_bytes(8, "big") for number in range(written)]
+        assert len(calls) == 250
         for first, count, outcome in calls:
             receipts = await outcome
             positions = list(zip(receipts.lsns(), receipts.batch_offsets(), strict=True))

@@ -90,11 +90,11 @@ def test_tries_side_by_side_append_each_row_once_and_the_later_one_wins(cluster:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> Iterator[Any]:
-        for number, batch in enumerate(batches(rows)):
-            if number == 10:
-                begun.set()
-                assert go_on.wait(60)
-            yield batch
+        parts = list(batches(rows))
+        yield from parts[:10]
+        begun.set()
+        assert go_on.wait(60)
+        yield from parts[10:]
 
     with ThreadPoolExecutor() as pool:
         first = pool.submit(append_batches, slow(), options(cluster), name)

@@ -31,13 +31,13 @@ def test_the_sequencers_node_dies_in_the_middle_of_a_task(
     begun, killed = tmp_path / "begun", tmp_path / "killed"
 
     def wait_for_the_kill(batches: Iterator[Any]) -> Iterator[Any]:
-        for number, batch in enumerate(batches):
-            if number == 0:
-                begun.touch()
-                deadline = time.monotonic() + TIMEOUT
-                while not killed.exists():
-                    assert time.monotonic() < deadline, "nobody was killed"
-                    time.sleep(0.01)
+        first = next(batches)
+        begun.touch()
+        deadline = time.monotonic() + TIMEOUT
+        while not killed.exists():
+            assert time.monotonic() < deadline, "nobody was killed"
+            time.sleep(0.01)
+        for batch in (first, *batches):
             payload = batch["payload"]
             columns = [batch["lsn"], batch["batch_offset"], pc.binary_slice(payload, 0, 8), pc.binary_length(payload)]
             yield pa.RecordBatch.from_arrays(columns, names=["lsn", "batch_offset", "number", "size"])

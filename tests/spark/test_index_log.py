@@ -111,7 +111,9 @@ def test_documents_are_rows_as_of_one_moment(spark: SparkSession, tree_cluster: 
     assert frame.rdd.getNumPartitions() >= 3, "a hot index is several tasks"
     tree_cluster.do(rewrite)
     found: dict[str, dict[str, Modification]] = {index: {} for index in expected}
-    for row in frame.collect():
+    rows = frame.collect()
+    assert rows
+    for row in rows:
         written = round(row.timestamp.timestamp() * 1000)
         change = Modification(False, row.fields, row.variables, row.categories, written)
         assert row.docid not in found[row["index"]]
