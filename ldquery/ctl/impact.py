@@ -70,7 +70,7 @@ class Survey:
     nodes: Mapping[NodeId, Row] = field(default_factory=dict)
     """Rows of table `info`, of nodes that answer."""
     rebuildings: Mapping[ShardId, Row] = field(default_factory=dict)
-    """Rows of table `shard_rebuildings`, of the node that is ahead."""
+    """Rows of table `shard_rebuildings` that are about the generations that shards have now, of the node that is ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +122,17 @@ class ShardsKnown:
 
     @property
     def rebuildings(self) -> Mapping[ShardId, Row]:
-        """Rows of table `shard_rebuildings`, of the node that is ahead."""
-        return self._events
+        """Rows of table `shard_rebuildings` that are about the generations that shards have now, of the node that is ahead."""
+        return {shard: row for shard, row in self._events.items() if self._event_of(shard) is not None}
 
     def of(self, nodeset: Iterable[tuple[ShardId, int]]) -> ShardsNow:
-        """The shards of a nodeset, each with the generation that it lists; 0: whichever there is."""
+        """The shards of a nodeset, each with the generation that it lists; 0: the one that it has now."""
         away, lost, emptied, unwritable = set(), set(), set(), set()
         for shard, listed in nodeset:
-            row, event = self._rows.get(shard), self._events.get(shard)
-            rebuilt = event is not None and event["status"] == "rebuilt" and listed <= event["generation"]
-            if event is not None and listed <= event["generation"]:
+            row, event = self._rows.get(shard), self._event_of(shard, listed)
+            if event is not None:
                 unwritable.add(shard)
-            if rebuilt:
+            if event is not None and event["status"] == "rebuilt":
                 emptied.add(shard)
             elif self._has_lost(shard, listed, row, event):
                 lost.add(shard)
@@ -147,6 +146,12 @@ class ShardsKnown:
         """The shards that keep metadata logs; those that have not got them back yet have lost them."""
         now = self.of((shard, 0) for shard in self._config.metadata_log.nodeset)
         return replace(now, lost=now.lost | lacking_metadata(self._rows.values()))
+
+    def _event_of(self, shard: ShardId, listed: int = 0) -> Row | None:
+        """What the event log says of a generation of a shard, 0 of the one that it has now. A shard that began anew has an entry of what it held before."""
+        event, row = self._events.get(shard), self._rows.get(shard)
+        generation = listed or (0 if row is None else row["generation"])
+        return event if event is not None and generation <= event["generation"] else None
 
     def _has_lost(self, shard: ShardId, listed: int, row: Row | None, event: Row | None) -> bool:
         if node_of(shard) not in self._config.nodes:

@@ -29,7 +29,7 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import INTERNAL_LOGS, TREE_LOG_ID_MIN, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.placement.impact import Loss, PlacedEpochs
+from logdevice_py.placement.impact import Loss, PlacedEpochs, ShardsNow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import TableDeclaration
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
@@ -117,6 +117,17 @@ def test_what_is_known_of_a_shard(known: ShardsKnown, what: str) -> None:
     now = known.of([(S[1], 1)])
     states = {"away": now.away, "lost": now.lost, "emptied": now.emptied, "unwritable": now.unwritable}
     assert " ".join(name for name, members in states.items() if S[1] in members) == what
+
+
+@pytest.mark.parametrize("status", ["rebuilding", "rebuilt", "unplaced"])
+def test_a_shard_that_began_anew_is_used_whatever_became_of_what_it_held_before(status: str) -> None:
+    rows = [event("N1:S0", "RESTORE", status, recoverable=0)]
+    known = ShardsKnown(CONFIG, shards(N1={"generation": 2}), rows)
+    assert known.of([(S[1], 2)]) == ShardsNow(), "epochs that list its generation of now"
+    assert known.of_metadata_logs() == ShardsNow(), "it has got back what it held of them"
+    assert known.rebuildings == {}
+    assert ShardsKnown(CONFIG, shards(), rows).rebuildings == {S[1]: rows[0]}, "it has not begun anew yet"
+    assert ShardsKnown(CONFIG, [], rows).rebuildings == {S[1]: rows[0]}, "as far as anybody knows"
 
 
 def test_a_shard_that_left_the_cluster_file_is_lost_and_one_without_its_metadata_logs_for_these_alone() -> None:

@@ -56,6 +56,8 @@ class SeenCluster:
         self.down: set[int] = set()
         self.drained: dict[ShardId, str] = {}
         """Status of what is drained, as the event log has it."""
+        self.began_anew: set[int] = set()
+        """Nodes whose shard lost what it held in its first generation. Others restored that, and the shard is used in its second one."""
         self.rows: dict[int, dict[str, Any]] = {}
         """What is otherwise of a node's shard."""
         self.info: dict[int, dict[str, Any]] = {}
@@ -82,7 +84,7 @@ class SeenCluster:
             {
                 "node_id": node,
                 "shard": 0,
-                "generation": 1,
+                "generation": self._generation(node),
                 "status": "OK",
                 "no_space": 0,
                 "accepting_writes": 1,
@@ -99,12 +101,15 @@ class SeenCluster:
             {
                 "rebuilding_shard": format_shard(shard),
                 "generation": 1,
-                "mode": "RELOCATE",
+                "mode": mode,
                 "status": status,
-                "recoverable": 1,
+                "recoverable": int(mode == "RELOCATE"),
                 "version": 9,
             }
-            for shard, status in self.drained.items()
+            for shard, (mode, status) in {
+                **{shard_id(NodeId(node)): ("RESTORE", "rebuilt") for node in self.began_anew},
+                **{shard: ("RELOCATE", status) for shard, status in self.drained.items()},
+            }.items()
         ]
         known = ShardsKnown(config, shards, events)
         history = [
@@ -112,7 +117,9 @@ class SeenCluster:
                 "since": since,
                 "epoch": since + 1,
                 "replication": str(self.replication),
-                "storage_set": ", ".join(f"N{node}:S0=1" for node in nodeset),
+                "storage_set": ", ".join(
+                    f"N{node}:S0={1 if since == 1 else self._generation(node)}" for node in nodeset
+                ),
                 "failure_domains": None,
             }
             for since, nodeset in ((1, self.earlier), (3, self.nodeset))
@@ -134,6 +141,9 @@ class SeenCluster:
         }
         silent = dict.fromkeys(self.down, "CONNFAILED")
         return Survey(logs, frozenset(up), silent, self.unknown, known.shards, nodes, known.rebuildings)
+
+    def _generation(self, node: int) -> int:
+        return 2 if node in self.began_anew else 1
 
     # `Drains`
 

@@ -235,6 +235,13 @@ def test_two_drains_need_a_place_for_both_and_what_is_drained_may_go() -> None:
     assert reasons(cluster, wanted(0)) == [], "nothing is on it"
 
 
+def test_a_shard_that_began_anew_after_it_was_lost_counts_as_any_other() -> None:
+    cluster = SeenCluster(3, "node:2")
+    cluster.earlier = cluster.nodeset
+    cluster.began_anew = {1}
+    assert reasons(cluster, wanted(0)) == []
+
+
 def test_a_loss_that_is_there_already_excuses_no_further_one() -> None:
     cluster = SeenCluster(5, "node:3")
     cluster.down = {0, 1, 2}
