@@ -127,7 +127,8 @@ class CertificateAuthority:
         if is_new:
             _write_private(path, _private_pem(ec.generate_private_key(ec.SECP256R1())))
         if not certificate.exists():  # a crash may have left the key alone
-            key, name = _read_key(path), _name("logdevice " + format_uuid(self._cluster))
+            # no two of a cluster have one name: of those in a trust store ZooKeeper keeps one for each
+            key, name = _read_key(path), _name(f"logdevice {format_uuid(self._cluster)} {secrets.token_hex(8)}")
             made = self._sign(key.public_key(), name, key, name, [], CA_DAYS, authority=True)
             _write(certificate, made.public_bytes(Encoding.PEM))
         signer, public = self.directory / "token.key", self.directory / "token.pem"
@@ -207,15 +208,14 @@ class CertificateAuthority:
     def _certify(
         self, name: str, uris: Sequence[str], days: int, *, hosts: Sequence[str], path: Path | None = None
     ) -> MadeIdentity:
-        from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding
 
-        ca = x509.load_pem_x509_certificate((self.directory / "ca.pem").read_bytes())
         ca_key = _read_key(self.directory / "ca.key")
+        issuer = self._subject_of(ca_key)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
-            key.public_key(), _name(name), ca_key, ca.subject, uris, days, authority=False, hosts=hosts
+            key.public_key(), _name(name), ca_key, issuer, uris, days, authority=False, hosts=hosts
         )
         path = path or self.directory / f"{name}.pem"
         serial = f"{certificate.serial_number:x}"
@@ -224,6 +224,26 @@ class CertificateAuthority:
             issued.write(f"{serial} {name} until {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}\n")
         _write_private(path, certificate.public_bytes(Encoding.PEM) + _private_pem(key))
         return MadeIdentity(path, serial)
+
+    def _subject_of(self, ca_key: Any) -> Any:
+        """The name of the authority that has this key. ``ca.pem`` may have others too, while one takes the place of another.
+
+        Raises:
+            LogDeviceError: INVALID_CONFIG: the file has none with it.
+        """
+        from cryptography import x509
+
+        path = self.directory / "ca.pem"
+        try:
+            for each in x509.load_pem_x509_certificates(path.read_bytes()):
+                if each.public_key() == ca_key.public_key():
+                    return each.subject
+        except (OSError, ValueError) as error:
+            raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: cannot be read as certificates: {error}") from None
+        raise LogDeviceError(
+            Status.INVALID_CONFIG,
+            f"{path}: none of its certificates belongs to ca.key beside it: put the authority's there",
+        )
 
     def _sign(
         self,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime import tls
 from logdevice_py.runtime.certificates import CertificateAuthority, expiry
@@ -46,3 +48,20 @@ def test_one_that_tls_takes_and_nobody_can_read_is_used_and_its_end_is_not_known
 
     monkeypatch.setattr(tls, "expiry", unreadable)
     assert TlsContexts(files, CLUSTER).expires == 0
+
+
+def test_authorities_of_a_cluster_have_names_of_their_own_and_sign_while_both_are_trusted(tmp_path: Path) -> None:
+    one, other = (CertificateAuthority(tmp_path / name, CLUSTER) for name in ("one", "other"))
+    one.make()
+    other.make()
+    of_one, of_other = (each.joinpath("ca.pem").read_bytes() for each in (one.directory, other.directory))
+    both = of_one + of_other
+    first, second = (each.subject for each in x509.load_pem_x509_certificates(both))
+    assert first != second, "ZooKeeper trusts one authority of a name"
+    for authority, subject in ((one, first), (other, second)):
+        (authority.directory / "ca.pem").write_bytes(both)
+        made = authority.certify_node(NodeId(1)).path
+        assert x509.load_pem_x509_certificate(made.read_bytes()).issuer == subject
+    (tmp_path / "one" / "ca.pem").write_bytes(of_other)
+    with pytest.raises(LogDeviceError, match="none of its certificates belongs to ca.key"):
+        one.certify_node(NodeId(1))
