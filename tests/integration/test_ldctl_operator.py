@@ -77,7 +77,7 @@ async def test_the_status_of_a_cluster_that_is_well_and_of_one_that_lost_a_node(
         home = (await client.sequencer(1)).node
         gone = next(node for node in cluster.hosts if node != home)
         await cluster.stop_node(gone)
-        waits = "APPEND waits for NODE_DEAD (1 rows in table waits of ldquery)"
+        waits = "APPEND waits for NODE_DEAD (1 row in table waits of ldquery)"
         rows = await operator.sees(
             lambda rows: rows[gone]["seen_as"] == "DEAD" and waits in rows[home]["troubles"], status=EXIT_UNANSWERED
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
-from ldquery.ctl.health import ASKED, Found, Health, ask_in_turn, judge
+from ldquery.ctl.health import ASKED, Found, Health, ask_in_turn, judge, look_twice
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
@@ -234,5 +234,28 @@ def test_waits_may_pass_and_quiet_ones_are_not_told() -> None:
     assert cluster.judged().exit_status == EXIT_OK
     cluster.add("waits", 0, kind="APPEND", cause="NODE_DEAD")
     health = cluster.judged()
-    assert health.told() == ["N0: APPEND waits for NODE_DEAD (1 rows in table waits of ldquery)"]
+    assert health.told() == ["N0: APPEND waits for NODE_DEAD (1 row in table waits of ldquery)"]
     assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)
+
+
+class Following(Nodes):
+    """A reader waits for the release of an entry at each look: of the next one each time, or of the same."""
+
+    def __init__(self, lsns: Iterable[int]) -> None:
+        super().__init__(Cluster())
+        self.lsns = iter(lsns)
+
+    async def ask_each(self, table: Any, nodes: Sequence[NodeId], *_: Any) -> tuple[list[tuple[Any, ...]], list[Any]]:
+        if table.name == "waits":
+            self.cluster.found["waits"][NodeId(0)].clear()
+            self.cluster.add("waits", 0, shard=0, log_id=3, kind="READ", cause="RELEASE", lsn=next(self.lsns))
+        return await super().ask_each(table, nodes)
+
+
+async def test_who_follows_a_log_that_is_written_to_waits_for_nothing_and_who_stands_still_does() -> None:
+    nodes = [NodeId(node) for node in range(3)]
+    following: Any = Following(range(100))
+    assert (await look_twice(CONFIG, following, nodes, 0.0)).exit_status == EXIT_OK
+    standing: Any = Following([7, 7])
+    health = await look_twice(CONFIG, standing, nodes, 0.0)
+    assert health.told() == ["N0: READ waits for RELEASE (1 row in table waits of ldquery)"]
