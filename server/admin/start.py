@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from logdevice_py.config.admin import AdminSettings, admin_endpoint, admin_settings
 from logdevice_py.config.permits import parse_grantees
 from logdevice_py.config.security import parse_security
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.principal import Principal
 from logdevice_py.runtime.transport import bind
 from server.node_view import AdminApi, AdminView
@@ -46,4 +47,9 @@ def _security_of(node: AdminView, settings: AdminSettings) -> HttpSecurity:
     def may_read(principal: Principal) -> bool:
         return not readers.isdisjoint(principal.grantees)
 
-    return HttpSecurity(security.tls, contexts, security.permissions, check_token, may_do_everything, may_read)
+    def is_member(other: NodeId) -> bool:
+        return other in node.config.nodes
+
+    return HttpSecurity(
+        security.tls, contexts, security.permissions, check_token, may_do_everything, may_read, is_member
+    )

@@ -100,6 +100,12 @@ async def test_who_may_ask_what_over_tls(tmp_path: Path) -> None:
         assert (await ask(where, mine, "/v1/actions/trim", body=trim))[0] == 200
         token = authority.make_token(Principal("operator"))
         assert (await ask(where, anybody, "/v1/actions/trim", body=trim, bearer=token))[0] == 200
+
+        # nodes of the cluster, and one that was removed
+        member = context(tmp_path, tmp_path / "identity" / "N1.pem")
+        assert (await ask(where, member, "/v1/actions/trim", body=trim))[0] == 200
+        removed = context(tmp_path, authority.certify_node(NodeId(7)).path)
+        assert (await ask(where, removed, "/v1/actions/trim", body=trim))[0] == 401
         with LDQuery(cluster.config_file, deadline=60) as session:
             result = await asyncio.to_thread(session.query, "SELECT node_id FROM info ORDER BY 1")
         assert (result.rows, result.failures) == ([(0,), (1,)], [])

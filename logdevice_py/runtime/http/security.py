@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.config.security import TLS_OFF, TLS_REQUIRE
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.principal import ANONYMOUS, Principal
 from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import wall_us
@@ -38,6 +39,10 @@ def _nobody(principal: Principal) -> bool:
     return False
 
 
+def _any_node(node: NodeId) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class HttpSecurity:
     """How an HTTP service encrypts, and whom it believes what."""
@@ -51,6 +56,8 @@ class HttpSecurity:
     check_token: CheckToken = no_tokens
     is_administrator: Callable[[Principal], bool] = _nobody
     is_reader: Callable[[Principal], bool] = _nobody
+    is_member: Callable[[NodeId], bool] = _any_node
+    """Whether the cluster has this node now: the certificate of one that was removed proves nothing."""
 
     @property
     def refuses_clear_text(self) -> bool:
@@ -74,6 +81,8 @@ class HttpSecurity:
         if self.contexts is None or not proof.encrypted or self.fallen(proof):
             return STRANGER
         if proof.node is not None and proof.cluster_uuid == self.contexts.cluster:
+            if not self.is_member(proof.node):
+                return STRANGER
             return Caller(f"N{proof.node}", is_administrator=True, is_reader=True)
         principal = proof.principal or self._believed(bearer)
         if principal is ANONYMOUS:
