@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,7 @@ from logdevice_py.core.declare import setting
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND
 
+log = logging.getLogger("logdevice.epoch_store")
 _LOST = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 """The request may have had its effect, or may have none."""
 _CONFLICT = (BadVersionError, NodeExistsError)
@@ -311,6 +313,8 @@ class ZooKeeperEpochStore:
             return
         self._connected = event.connected
         if event.connected:
+            if self._was_connected:  # kazoo said that it is gone, and does not say this
+                log.info("ZooKeeper: connected again")
             self.metrics.reconnects += self._was_connected
             self._was_connected = True
         if event.dead:

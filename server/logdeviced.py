@@ -8,6 +8,8 @@ import gc
 import logging
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ SWITCH_INTERVAL = 0.0002
 
 GC_THRESHOLDS = (20_000, 20, 50)
 """Messages are freed by their reference counts; the default of 700 looks for cycles several times a millisecond under load."""
+
+_ZOOKEEPER_AGAIN = 10.0
+"""Seconds until a line of kazoo is written again that says the same."""
 
 log = logging.getLogger("logdevice")
 
@@ -117,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     keep_files_private()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(name_zookeeper)
+        handler.addFilter(ZooKeeperLines())
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -157,11 +162,22 @@ def _place(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Ep
     return EpochStorePlace(arguments.epoch_store, arguments.cluster, dict(arguments.security))
 
 
-def name_zookeeper(record: logging.LogRecord) -> bool:
-    """A filter: lines of kazoo do not say with whom a connection failed."""
-    if record.name.partition(".")[0] == "kazoo" and not str(record.msg).startswith("ZooKeeper: "):
-        record.msg = f"ZooKeeper: {record.msg}"
-    return True
+class ZooKeeperLines:
+    """A filter: lines of kazoo do not say with whom a connection failed, and it says the same several times a second while it tries."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._told: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        if record.name.partition(".")[0] != "kazoo":
+            return True
+        if not str(record.msg).startswith("ZooKeeper: "):
+            record.msg = f"ZooKeeper: {record.msg}"
+        text, now = record.getMessage(), self._now()
+        self._told = {each: at for each, at in self._told.items() if now - at < _ZOOKEEPER_AGAIN}
+        return self._told.setdefault(text, now) == now
 
 
 def _inspect(directory: Path) -> int:

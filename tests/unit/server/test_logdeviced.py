@@ -14,17 +14,23 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.units import Micros
 from logdevice_py.runtime.diagnostics import LINES_MAX, Diagnostics
 from server.log_lines import JSON, TEXT, formatter_of
-from server.logdeviced import name_zookeeper
+from server.logdeviced import ZooKeeperLines
 from tests.forked import run_program
 
 
+def line_of(name: str, text: str, *given: object) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.WARNING, "", 0, text, given, None)
+
+
 def test_lines_of_kazoo_say_that_it_is_zookeeper_with_whom_a_connection_failed() -> None:
-    record = logging.LogRecord("kazoo.client", logging.WARNING, "", 0, "Connection dropped: %s", ("why",), None)
-    assert name_zookeeper(record)
-    assert name_zookeeper(record)
+    lines = ZooKeeperLines()
+    record = line_of("kazoo.client", "Connection dropped: %s", "why")
+    assert lines.filter(record)
     assert record.getMessage() == "ZooKeeper: Connection dropped: why"
-    own = logging.LogRecord("logdevice.node", logging.WARNING, "", 0, "stopping", (), None)
-    assert name_zookeeper(own)
+    lines.filter(record)
+    assert record.getMessage() == "ZooKeeper: Connection dropped: why"
+    own = line_of("logdevice.node", "stopping")
+    assert lines.filter(own)
     assert own.getMessage() == "stopping"
 
 
@@ -82,3 +88,18 @@ def test_why_a_node_does_not_start_is_said_as_its_other_lines(lines: str, tmp_pa
     (said,) = done.stderr.decode().splitlines()
     message = json.loads(said)["message"] if lines == JSON else said.removeprefix("logdeviced: ")
     assert str(file) in message
+
+
+def test_a_line_of_kazoo_is_written_again_after_a_while_alone() -> None:
+    now = [100.0]
+    lines = ZooKeeperLines(lambda: now[0])
+
+    def written(*texts: str) -> list[bool]:
+        now[0] += 1
+        return [lines.filter(line_of("kazoo.client", "Connection dropped: %s", text)) for text in texts]
+
+    assert written("refused", "closed") == [True, True]
+    assert written("refused", "closed", "unknown") == [False, False, True]
+    now[0] += 60
+    assert written("refused") == [True]
+    assert [lines.filter(line_of("logdevice.node", "stopping")) for _ in range(2)] == [True, True]
