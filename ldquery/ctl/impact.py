@@ -461,6 +461,11 @@ def report(
         advice.append(
             "one after the other is safe: take the next one when the one before is back and ldctl status is well"
         )
+    if losses and all(each.impact.loss is Loss.REBUILDING for each in losses):
+        advice.append(
+            "a restart does no harm: nobody restores copies elsewhere before a node was away for long "
+            f"(ldctl maintenance apply {' '.join(names)} --may-disappear --for 10min)"
+        )
     if losses and not advice:
         advice.append("empty the shards first (ldctl drain SHARD --wait), or add nodes; then check again")
     if found.unknown:

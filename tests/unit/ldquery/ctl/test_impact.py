@@ -185,6 +185,16 @@ def test_the_report_names_logs_reasons_and_what_would_be_safe() -> None:
     assert {each.log for each in impact_on(found(), [S[1], S[2]])} == {METADATA_LOGS, "/a", "/b"}
 
 
+def test_who_is_only_missing_where_copies_would_be_restored_may_be_started_again() -> None:
+    known = ShardsKnown(CONFIG, shards(N1={"generation": 2}), [event("N1:S0", "RESTORE", "rebuilt", recoverable=0)])
+    history = [interval(1, 1, "N0:S0=1, N1:S0=1, N2:S0=1"), interval(2, 2, "N0:S0=1, N1:S0=2, N2:S0=1")]
+    seen = Survey({METADATA_LOGS: [], "/a": placed(history, known=known)}, frozenset(map(NodeId, range(4))), {}, [])
+    told = report(CONFIG, seen, going_shards(CONFIG, ["N0"]), one_by_one=False)
+    assert [row["loses"] for row in told["losses"]] == ["REBUILDING"]
+    assert told["advice"][0].startswith("a restart does no harm")
+    assert "ldctl maintenance apply N0 --may-disappear --for 10min" in told["advice"][0]
+
+
 def test_what_nobody_tells_is_not_safe() -> None:
     assert not told("N1", unknown=["/c"])["safe"]
     assert "bring it back first" in told("N1", silent={NodeId(3): "CONNFAILED"})["advice"][0]
