@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -334,6 +334,13 @@ async def _maintenances(client: Client) -> MaintenancesState | None:
         return None  # ldctl status says why
 
 
+def lines_of(config: ClusterConfig, answers: NodeAnswers, found: Sequence[DoctorFinding]) -> list[str]:
+    """What people read. Where no node answers, nobody looked for anything, and nothing is said of findings."""
+    if found or not answers.info:
+        return [f"{each.severity:<4}  {each.about}: {each.what}\n      -> {each.do}" for each in found]
+    return [f"nothing found: {len(answers.info)} nodes, {sum(1 for _ in config.groups())} groups of logs"]
+
+
 async def _doctor(client: Client, arguments: argparse.Namespace) -> int:
     config = client.config
     asker = NodeAsker(config, access_of(arguments))
@@ -346,15 +353,9 @@ async def _doctor(client: Client, arguments: argparse.Namespace) -> int:
     rows: list[Mapping[str, Any]] = [asdict(each) for each in found]
     if arguments.json:
         show_rows(arguments, rows)
-    elif found:
-        for each in found:
-            show(arguments, {}, plain=f"{each.severity:<4}  {each.about}: {each.what}\n      -> {each.do}")
     else:
-        show(
-            arguments,
-            {},
-            plain=f"nothing found: {len(answers.info)} nodes, {sum(1 for _ in config.groups())} groups of logs",
-        )
+        for line in lines_of(config, answers, found):
+            show(arguments, {}, plain=line)
     say_of_nodes(answers.silent.items())
     if answers.silent:
         return EXIT_UNANSWERED

@@ -10,7 +10,7 @@ import pytest
 from client.maintenance import commands as maintenance
 from client.maintenance.state import MaintenancesState
 from client.replica.commands import StateVersion
-from ldquery.ctl.doctor import DoctorFinding, NodeAnswers, NodeClock, examine
+from ldquery.ctl.doctor import DoctorFinding, NodeAnswers, NodeClock, examine, lines_of
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId, ShardId
@@ -82,6 +82,13 @@ def test_copies_in_one_rack_are_a_note_where_racks_have_room_for_all_of_them() -
     config = load_cluster(ClusterPlan("node:2", 4, {}, plan).render())
     finding = only(found(config), "all copies of a record may lie in one rack, though there are 2")
     assert (finding.severity, "rack:2,node:2" in finding.do) == ("note", True)
+
+
+def test_nothing_is_said_to_be_found_where_nobody_could_look() -> None:
+    assert lines_of(cluster(), NodeAnswers(), []) == []
+    looked = NodeAnswers(info=[info(0)])
+    assert lines_of(cluster(), looked, [])[0].startswith("nothing found: 1 nodes")
+    assert lines_of(cluster(), looked, [DoctorFinding("note", "N0", "a", "b")]) == ["note  N0: a\n      -> b"]
 
 
 def test_what_the_cluster_file_lacks() -> None:
