@@ -12,14 +12,14 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from client.admin_access import AdminAccess
 from client.identity import ClientIdentity
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.ctl.health import ask_in_turn
+from ldquery.ctl.health import all_of, ask_in_turn, without_followers
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
@@ -226,10 +226,14 @@ class ConsoleWorker:
         rates_at = -RATES
         seen_before: Any = None
         often_until = 0.0
+        earlier: Sequence[Mapping[str, Any]] = ()
         while True:
             began, cost = time.monotonic(), time.process_time()
             config, asker = await self._asked(authorized)
             found, silent = await ask_in_turn(asker, list(config.nodes), ASKED, _SECONDS)
+            waits = all_of(found, "waits")
+            found["waits"] = {node: without_followers(rows, earlier) for node, rows in found["waits"].items()}
+            earlier = waits
             if any(row["config_version"] > config.version for rows in found["info"].values() for row in rows):
                 # the file of a node says how the cluster was; what is in force nodes tell
                 await (await self._opened()).newest_config()

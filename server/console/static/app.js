@@ -60,13 +60,14 @@ const live = new Live(next => {
   const text = { on: "live", lost: "connection lost", paused: "paused" }[connection];
   if (at("live").textContent !== text) at("live").textContent = text;
   at("live").title = why;
-  const stale = connection === "lost" && state !== null;
-  at("stale").classList.toggle("hidden", !stale);
-  if (stale && !at("stale").textContent) at("stale").textContent = `The connection to this node is lost. What is shown was true at ${clock(heard)} UTC. Other nodes serve this page as well.`;
-  if (connection === "on") {
-    heard = Date.now();
-    at("stale").textContent = "";
+  const lost = connection === "lost";
+  at("stale").classList.toggle("hidden", !lost);
+  if (lost && !at("stale").textContent) {
+    const what = state === null ? `This node does not tell how the cluster is: ${why}.` : `The connection to this node is lost. What is shown was true at ${clock(heard)} UTC.`;
+    at("stale").textContent = `${what} Other nodes serve this page as well.`;
   }
+  if (!lost) at("stale").textContent = "";
+  if (connection === "on") heard = Date.now();
 });
 
 // Keys
