@@ -63,5 +63,5 @@ def test_authorities_of_a_cluster_have_names_of_their_own_and_sign_while_both_ar
         made = authority.certify_node(NodeId(1)).path
         assert x509.load_pem_x509_certificate(made.read_bytes()).issuer == subject
     (tmp_path / "one" / "ca.pem").write_bytes(of_other)
-    with pytest.raises(LogDeviceError, match="none of its certificates belongs to ca.key"):
+    with pytest.raises(LogDeviceError, match="none of its certificates belongs to"):
         one.certify_node(NodeId(1))
