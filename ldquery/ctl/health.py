@@ -119,7 +119,7 @@ async def cluster_health(
 async def look_twice(config: ClusterConfig, asker: NodeAsker, nodes: Sequence[NodeId], seconds: float) -> Health:
     """`cluster_health` by a given asker: what may be over in a moment counts when it was so twice at least."""
     end = time.monotonic() + min(_PASSES, seconds)
-    earlier: list[Row] | None = None
+    earlier: list[dict[str, Any]] | None = None
     while True:
         found, silent = await ask_in_turn(asker, nodes, ASKED, seconds)
         waits = all_of(found, "waits")
@@ -134,7 +134,7 @@ async def look_twice(config: ClusterConfig, asker: NodeAsker, nodes: Sequence[No
         await asyncio.sleep(_LOOK_AGAIN)
 
 
-def without_followers(waits: Iterable[Row], earlier: Iterable[Row]) -> list[Row]:
+def without_followers(waits: Iterable[dict[str, Any]], earlier: Iterable[Row]) -> list[dict[str, Any]]:
     """Rows of table `waits` without those of readers that wait for the release of another entry than at an earlier look.
 
     Who follows a log that is written to waits for the release of its next entry whenever somebody looks, and gets on.
