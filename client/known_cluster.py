@@ -88,6 +88,9 @@ class KnownCluster:
     def generation(self, shard: ShardId) -> Generation:
         return Generation(0)
 
+    def serves(self, shard: ShardId) -> bool:
+        return self.is_alive(node_of(shard))
+
     def isolated(self) -> bool:
         return False
 

@@ -211,10 +211,10 @@ class SequencerNode:
         self,
         lost: Mapping[ShardId, Generation],
         awaited: Mapping[ShardId, Generation],
-        presumed_lost: frozenset[NodeId],
+        presumed_lost: frozenset[ShardId],
         now: Micros,
     ) -> None:
-        """Shards that are lost up to these generations: nobody waits for their data, or it may come back; and nodes that are dead for good, it seems."""
+        """Shards that are lost up to these generations: nobody waits for their data, or it may come back; and shards that are gone for good, it seems."""
         cluster = self.recovery_cluster
         if (lost, awaited, presumed_lost) != (cluster.lost, cluster.awaited, cluster.presumed_lost):
             cluster.lost, cluster.awaited, cluster.presumed_lost = lost, awaited, presumed_lost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logdevice_py.config.location import Location
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, is_internal_log, node_of
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, is_internal_log
 from logdevice_py.placement.failure_domains import Authority
 from sequencer.context import SequencerContext
 
@@ -23,8 +23,8 @@ class NodeRecoveryCluster:
 
         self.awaited: Mapping[ShardId, Generation] = {}
         """Lost shards, up to these generations, of which the data may come back."""
-        self.presumed_lost: frozenset[NodeId] = frozenset()
-        """Nodes that were dead for so long that they are taken for lost, as far as this node sees."""
+        self.presumed_lost: frozenset[ShardId] = frozenset()
+        """Shards that served nobody for so long that they are taken for lost, as far as this node sees."""
 
     def location(self, shard: ShardId) -> Location | None:
         """Of a shard; None when it is not in the cluster file."""
@@ -43,12 +43,12 @@ class NodeRecoveryCluster:
         return self._context.config.is_writable(shard)
 
     def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
-        """What the cluster knows of the shard's data. Of what the cluster keeps for itself a node that is dead is taken for lost without the event log, which
-        else could never say that a node is lost for whose data its own recovery waits; entries of users may get fewer copies than they should only
+        """What the cluster knows of the shard's data. Of what the cluster keeps for itself a shard that is gone is taken for lost without the event log, which
+        else could never say that a shard is lost for whose data its own recovery waits; entries of users may get fewer copies than they should only
         when it says so."""
         if generation <= self.lost.get(shard, 0):
             return Authority.UNDERREPLICATION
-        if generation <= self.awaited.get(shard, 0) or (is_internal_log(log) and node_of(shard) in self.presumed_lost):
+        if generation <= self.awaited.get(shard, 0) or (is_internal_log(log) and shard in self.presumed_lost):
             return Authority.UNAVAILABLE
         return Authority.FULLY_AUTHORITATIVE
 

@@ -98,11 +98,12 @@ class Node:
     ) -> None:
         """
         Args:
-            contents: what the shards that serve hold.
+            contents: what the shards that serve hold; others of the node could not be opened.
             wall: the node's wall clock.
             principals: who its clients are, where permissions are looked at; None: all are anonymous.
         """
         generations = {each.marker.shard: each.marker.generation for each in contents}
+        unopened = [shard for shard in config.nodes[node].shard_ids() if shard not in generations]
         view = LogTreeView()
         if config.has_log_tree:
             config = replace(config, run_time_logs=view)
@@ -120,6 +121,7 @@ class Node:
             timers=timers,
             rng=rng,
             generations=generations,
+            failed=unopened,
         )
         self._principals = Principals() if principals is None else principals
         self.quotas = PrincipalQuotas(config, self._principals)
@@ -156,6 +158,7 @@ class Node:
                 wall=wall,
                 quotas=self.quotas,
             )
+            self.storage.on_shard_failed = self.gossip.note_failed
         self._roles: list[Role] = [role for role in (self.sequencer, self.storage) if role is not None]
         self.rebuilding: NodeRebuilding | None = None
         if settings.rebuilding.enabled:

@@ -177,8 +177,6 @@ class ShardMachines:
 
     def fail(self, now: Micros) -> None:
         """The disk failed: the shard answers nothing but FAILED from here on."""
-        if self.shard.failed:
-            return
         self.shard.fail()
         if self.donor is not None:
             self.donor.stop()
@@ -265,6 +263,8 @@ class StorageNode:
         self._requests = requests
         reader = self._read_history = self._start_reader if start_reader is None else start_reader
         self._readers: list[MetadataHistoryReader] = []
+        self.on_shard_failed: Callable[[ShardId], None] = lambda shard: None
+        """Called once for each shard whose disk failed."""
         self.shards: dict[ShardId, ShardMachines] = {}
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics, requests)
@@ -357,7 +357,7 @@ class StorageNode:
         for machines in self.shards.values():
             if machines.shard.writes.awaits(token):
                 if status is Status.FAILED:
-                    machines.fail(now)
+                    self._fail(machines, now)
                 machines.shard.writes.on_written(token, status, now)
                 return
 
@@ -366,9 +366,14 @@ class StorageNode:
         for machines in self.shards.values():
             if machines.shard.reads.awaits(token):
                 if result.status is not Status.OK:
-                    machines.fail(now)
+                    self._fail(machines, now)
                 machines.shard.reads.on_read(token, result, now)
                 return
+
+    def _fail(self, machines: ShardMachines, now: Micros) -> None:
+        if not machines.shard.failed:
+            machines.fail(now)
+            self.on_shard_failed(machines.shard.shard)
 
     def on_damage(self, found: DamageFound, now: Micros) -> None:
         """Files of a shard are damaged."""

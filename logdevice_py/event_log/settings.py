@@ -20,20 +20,21 @@ class RebuildingSettings:
         1_200_000_000,
         unit="us",
         lo=0,
-        doc="A node that was dead for so long is taken for lost, and rebuilding begins; 0: only by command.",
+        doc="A shard whose node was dead for so long, or says for so long that the shard's disk failed, is taken for lost, and rebuilding begins; "
+        "0: only by command.",
     )
     max_lost_percent: int = setting(
         45,
         unit="percent",
         lo=0,
         hi=100,
-        doc="No further node is taken for lost by itself when more than this share of the storage nodes would be.",
+        doc="No further shard is taken for lost by itself when more than this share of all shards would be.",
     )
     unrecoverable_after_us: int = setting(
         0,
         unit="us",
         lo=0,
-        doc="Nobody waits any more for the data of a lost node that was dead for so long, even where it had the only copies; "
+        doc="Nobody waits any more for the data of a lost shard that was gone for so long, even where it had the only copies; "
         "0: only by command.",
     )
     rate_limit_bytes: int = setting(

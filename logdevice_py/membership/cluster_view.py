@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, node_of
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import NodeState
 
@@ -31,6 +31,9 @@ class ClusterView(Protocol):
     def generation(self, shard: ShardId) -> Generation:
         """The latest generation of the shard that was heard of; 0 if none."""
 
+    def serves(self, shard: ShardId) -> bool:
+        """Its node is alive, and did not say that the shard's disk failed."""
+
     def isolated(self) -> bool:
         """This node cannot hear more than half of the cluster."""
 
@@ -41,12 +44,12 @@ def sees_too_few(dead: int, members: int) -> bool:
 
 
 def metadata_logs_writable(config: ClusterConfig, view: ClusterView, without: frozenset[ShardId] = frozenset()) -> bool:
-    """Whether so many of the shards that keep metadata logs live and take records, without these, that a record can be stored there: what each epoch that
+    """Whether so many of the shards that keep metadata logs serve and take records, without these, that a record can be stored there: what each epoch that
     has another nodeset begins with."""
     metadata = config.metadata_log
     left = [
         shard
         for shard in config.writable_shards()
-        if shard in metadata.nodeset and shard not in without and view.is_alive(node_of(shard))
+        if shard in metadata.nodeset and shard not in without and view.serves(shard)
     ]
     return FailureDomains.by_file(left, metadata.replication, config.location).can_replicate(left)

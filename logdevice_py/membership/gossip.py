@@ -40,6 +40,8 @@ class _Known:
     counter: int = 0
     flags: int = _STARTING
     generations: tuple[Generation, ...] = ()
+    failed: frozenset[int] = frozenset()
+    """Indexes of shards that serve nobody as long as this run of the node lasts."""
     refused: bool = False
     heard: bool = False
     sequence: int = field(default=0)
@@ -59,11 +61,17 @@ class GossipMachine:
         timers: TimerQueue,
         rng: Rng,
         generations: Mapping[ShardId, Generation],
+        failed: Iterable[ShardId] = (),
     ) -> None:
+        """
+        Args:
+            generations: of the own shards that are open.
+            failed: own shards that could not be opened.
+        """
         self.node = node
         self.metrics = MembershipMetrics()
         self.version = 1
-        """Grows whenever `state` or `generation` would answer differently."""
+        """Grows whenever `state`, `generation` or `serves` would answer differently."""
         self.config_version = config.version
         """The newest version of the cluster file that any node said to have."""
         self._settings = settings
@@ -72,7 +80,12 @@ class GossipMachine:
         self._rng = rng
         self._config = config
         self._ticks = 0
-        self._me = _Known(instance=instance, heard=True, generations=_as_list(generations))
+        self._me = _Known(
+            instance=instance,
+            heard=True,
+            generations=_as_list(generations),
+            failed=frozenset(map(shard_index_of, failed)),
+        )
         self._known: dict[NodeId, _Known] = {node: self._me}
         self._members = sorted(config.nodes)
         self._states: dict[NodeId, NodeState] = {}
@@ -104,12 +117,21 @@ class GossipMachine:
             return Generation(0)
         return Generation(known.generations[index])
 
+    def serves(self, shard: ShardId) -> bool:
+        node = node_of(shard)
+        return self.is_alive(node) and shard_index_of(shard) not in self._known[node].failed
+
     def isolated(self) -> bool:
         members = self._config.nodes
         dead = sum(1 for node in members if not self.is_alive(node))
         return sees_too_few(dead, len(members))
 
     # Events
+
+    def note_failed(self, shard: ShardId) -> None:
+        """The disk of an own shard failed: everybody is told, until this run ends."""
+        self._me.failed |= {shard_index_of(shard)}
+        self.version += 1
 
     def start(self, now: Micros) -> None:
         """Begin to gossip."""
@@ -132,14 +154,22 @@ class GossipMachine:
         for each in message.nodes:
             if each.node != self.node and each.node in members:
                 # more shards than the node has would pile up in every gossip from here on
-                shards = tuple(each.generations[: members[each.node].shards])
-                self._merge(each.node, each.instance, each.intervals, each.flags, shards)
+                count = members[each.node].shards
+                shards = tuple(each.generations[:count])
+                failed = frozenset(index for index in each.failed if index < count)
+                self._merge(each.node, each.instance, each.intervals, each.flags, shards, failed)
         known.sequence = message.sequence
         known.refused = False  # its process was there to send this
         self._refresh()
 
     def _merge(
-        self, node: NodeId, instance: InstanceId, counter: int, flags: int, generations: tuple[Generation, ...]
+        self,
+        node: NodeId,
+        instance: InstanceId,
+        counter: int,
+        flags: int,
+        generations: tuple[Generation, ...],
+        failed: frozenset[int],
     ) -> None:
         known = self._find(node)
         if instance < known.instance or instance == 0:
@@ -151,6 +181,10 @@ class GossipMachine:
             known.counter = min(known.counter, counter)
             known.heard = True
             known.flags = (known.flags & flags & _STARTING) | ((known.flags | flags) & _LEAVING)
+            failed |= known.failed
+        if known.failed != failed:
+            known.failed = failed
+            self.version += 1
         if known.generations == generations:
             return
         latest = tuple(
@@ -240,7 +274,9 @@ class GossipMachine:
             sequence=self._me.sequence,
             config_version=self._config.version,
             nodes=[
-                GossipNode(node, known.instance, known.counter, known.flags, list(known.generations))
+                GossipNode(
+                    node, known.instance, known.counter, known.flags, list(known.generations), sorted(known.failed)
+                )
                 for node, known in sorted(self._known.items())
                 if known.instance
             ],

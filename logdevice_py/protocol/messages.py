@@ -707,6 +707,7 @@ class GossipNode(NamedTuple):
     intervals: U32  # gossip intervals since anyone heard of it
     flags: U8  # 1: leaving, 2: starting
     generations: Annotated[list[Generation], list_of(U32K, 128)]  # of its shards
+    failed: Annotated[list[int], list_of(U8K, 128)] = []  # indexes of its shards that serve nobody in this run, ascending: their disks failed
 
 
 @message(MessageType.GOSSIP, needs=Needs.NODE)

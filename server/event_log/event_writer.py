@@ -1,15 +1,17 @@
 """Who writes which event: the leader declares losses, donors say when they are done, shards that are back say so.
 
-Nothing is remembered between ticks but since when nodes are dead: what should be in the event log is compared with what is.
+Nothing is remembered between ticks but since when shards are gone: what should be in the event log is compared with what is. A shard is gone when its node
+is dead, or says that the shard's disk failed. The leader alone declares either lost: several that declare at once would not see how many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
@@ -35,11 +37,20 @@ _FINISHED_AT_ONCE: Final = 64
 """Donors that left, in a tick."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """A shard that serves nobody."""
+
+    since: Micros
+    instance: InstanceId
+    """The run of its node that was heard of last."""
+
+
 class RebuildingSupervisor:
     """Looks now and then at one node's view of the cluster and at the event log.
 
     Args:
-        look_up: has the generation of a shard of a dead node looked up; `note_generation` gets it.
+        look_up: has the generation of a shard that is gone looked up; `note_generation` gets it.
         append: writes an event.
     """
 
@@ -58,7 +69,7 @@ class RebuildingSupervisor:
         self._own = own
         self._look_up = look_up
         self._append = append
-        self._dead_since: dict[NodeId, Micros] = {}
+        self._gone: dict[ShardId, _Gone] = {}
         self._generations: dict[ShardId, Generation] = {}
 
     def note_generation(self, shard: ShardId, generation: Generation) -> None:
@@ -108,7 +119,7 @@ class RebuildingSupervisor:
         # Candidates, and who left, are those of the cluster file: with an older one living donors would be left out.
         if self.is_leader(config) and self._view.config_version <= config.version:
             self._declare_replaced(config, state, now)
-            self._declare_dead(config, state, now)
+            self._declare_gone(config, state, now)
             self._finish_for_removed(config, state, now)
             self._forget_inventions(config, state, now)
 
@@ -117,21 +128,23 @@ class RebuildingSupervisor:
         """Whether an own shard that counts as empty may not be."""
         return entry.generation == generation and _is_emptied(entry) and drains[entry.shard] != entry.since
 
-    def presumed_lost(self, now: Micros) -> frozenset[NodeId]:
-        """Nodes that were dead for the grace period, as far as this node sees."""
+    def presumed_lost(self, now: Micros) -> frozenset[ShardId]:
+        """Shards that were gone for the grace period, as far as this node sees."""
         grace = self._settings.self_initiated_grace_period_us
-        return frozenset(node for node, since in self._dead_since.items() if grace and now - since >= grace)
+        return frozenset(shard for shard, gone in self._gone.items() if grace and now - gone.since >= grace)
 
-    def note_dead(self, config: ClusterConfig, now: Micros) -> None:
-        """Look who is dead; to be called before each `tick`."""
-        for node in config.nodes:
-            if self._view.is_alive(node):
-                if self._dead_since.pop(node, None) is not None:
-                    for shard in config.nodes[node].shard_ids():
-                        self._generations.pop(shard, None)  # it may get another one
-            else:
-                self._dead_since.setdefault(node, now)
-        self._dead_since = {node: since for node, since in self._dead_since.items() if node in config.nodes}
+    def note_gone(self, config: ClusterConfig, now: Micros) -> None:
+        """Look which shards are gone; to be called before each `tick`."""
+        gone: dict[ShardId, _Gone] = {}
+        for shard in config.storage_shards():
+            before, instance = self._gone.get(shard), self._view.instance(node_of(shard))
+            if not self._view.serves(shard):
+                # a node that was started meanwhile was not there, or whole, for a moment that nobody saw
+                same = before is not None and before.instance == instance
+                gone[shard] = before if before is not None and same else _Gone(now, instance)
+            if before is not None and gone.get(shard) is not before:
+                self._generations.pop(shard, None)  # it may get another one
+        self._gone = gone
 
     def _needs_rebuild(
         self,
@@ -163,47 +176,42 @@ class RebuildingSupervisor:
             elif entry.generation < generation and entry.mode is RebuildMode.RESTORE and entry.recoverable:
                 self._append(ShardUnrecoverable(shard, entry.generation), now)
 
-    def _declare_dead(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
+    def _declare_gone(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         settings = self._settings
-        storage = {node_of(shard) for shard in config.storage_shards()}
-        dead = {node: now - since for node, since in self._dead_since.items() if node in storage}
-        grace = settings.self_initiated_grace_period_us
-        due = sorted(node for node, time in dead.items() if grace and time >= grace)
-        rebuilt = {node for node in due if self._is_rebuilt(config.nodes[node].shard_ids(), state)}
-        pending = [node for node in due if node not in rebuilt]
-        too_many = 100 * len(pending) > settings.max_lost_percent * len(storage - rebuilt)
-        for node in due:
-            for shard in config.nodes[node].shard_ids():
-                # What is heard of its shards may be of an earlier generation: the node may have died before others knew of the last one.
-                if shard not in self._generations:
-                    self._look_up(shard, now)
-                generation = self._generations.get(shard)
-                if generation is None:
-                    continue
-                entry = state.shards.get(shard)
-                after = settings.unrecoverable_after_us
-                if entry is not None and generation <= entry.lost:
-                    if entry.recoverable and after and dead[node] >= after:
-                        self._append(ShardUnrecoverable(shard, entry.generation), now)
-                elif not generation or (entry is not None and generation <= entry.restored):
-                    # It holds nothing that anybody misses.
-                    if state.awaits(shard):
-                        self._append(ShardIsRebuilt(shard, Generation(0), state.round, DonorFlags.NONE), now)
-                elif too_many:
-                    hit("too_many_lost_to_rebuild")
-                else:
-                    hit("dead_node_is_rebuilt")
-                    text = f"N{node} was dead for {dead[node] // 1_000_000} s"
-                    self._needs_rebuild(config, shard, generation, text, now)
+        due = sorted(self.presumed_lost(now))
+        rebuilt = sum(self._is_rebuilt(shard, state) for shard in due)
+        too_many = 100 * (len(due) - rebuilt) > settings.max_lost_percent * (len(config.storage_shards()) - rebuilt)
+        for shard in due:
+            # What is heard of it may be of an earlier generation: its node may have died before others knew of the last one.
+            if shard not in self._generations:
+                self._look_up(shard, now)
+            generation = self._generations.get(shard)
+            if generation is None:
+                continue
+            entry = state.shards.get(shard)
+            after, time = settings.unrecoverable_after_us, now - self._gone[shard].since
+            if entry is not None and generation <= entry.lost:
+                if entry.recoverable and after and time >= after:
+                    self._append(ShardUnrecoverable(shard, entry.generation), now)
+            elif not generation or (entry is not None and generation <= entry.restored):
+                # It holds nothing that anybody misses.
+                if state.awaits(shard):
+                    self._append(ShardIsRebuilt(shard, Generation(0), state.round, DonorFlags.NONE), now)
+            elif too_many:
+                hit("too_many_lost_to_rebuild")
+            elif self._view.is_alive(node_of(shard)):
+                hit("failed_shard_is_rebuilt")
+                text = f"the disk of {format_shard(shard)} failed {time // 1_000_000} s ago"
+                self._needs_rebuild(config, shard, generation, text, now)
+            else:
+                hit("dead_node_is_rebuilt")
+                text = f"N{node_of(shard)} was dead for {time // 1_000_000} s"
+                self._needs_rebuild(config, shard, generation, text, now)
 
-    def _is_rebuilt(self, shards: Iterable[ShardId], state: RebuildingSet) -> bool:
-        """Whether all shards of a dead node were rebuilt, each in the generation that it has."""
-        return all(
-            (entry := state.shards.get(shard)) is not None
-            and (generation := self._generations.get(shard)) is not None
-            and generation <= entry.restored
-            for shard in shards
-        )
+    def _is_rebuilt(self, shard: ShardId, state: RebuildingSet) -> bool:
+        """Whether a shard that is gone was rebuilt, in the generation that it has."""
+        entry, generation = state.shards.get(shard), self._generations.get(shard)
+        return entry is not None and generation is not None and generation <= entry.restored
 
     def _finish_for_removed(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         """Nobody waits for donors that are not in the cluster file any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import ShardId, node_of
+from logdevice_py.core.ids import ShardId
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode
@@ -20,7 +20,7 @@ one, as the new file reaches them: what drained shards took from it meanwhile wo
 class Exclusion:
     """Decides which shards new epochs do without: those that are lost or drained, until they come back with a later generation.
 
-    Where the event log could not be written without them, the ones of living nodes take records all the same: they may be back, and can only say so
+    Where the event log could not be written without them, those that serve take records all the same: they may be back, and can only say so
     there. So do drained ones: without them nobody could even say that they shall be used again. They are drained once more then. Who is cut off does
     not judge what others lack.
     """
@@ -48,7 +48,7 @@ class Exclusion:
             self._few_since = now
         if now < self._few_since + _FEW_US:
             return listed
-        self.needed = frozenset(shard for shard in listed if view.is_alive(node_of(shard)))
+        self.needed = frozenset(shard for shard in listed if view.serves(shard))
         if any(state.shards[shard].mode is RebuildMode.RELOCATE for shard in self.needed):
             hit("drained_shard_takes_records")
         return listed - self.needed

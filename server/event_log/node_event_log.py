@@ -185,7 +185,7 @@ class NodeRebuilding:
         self.metrics.rate_bytes = sum(pace.rate for pace in self.paces())
         self.metrics.append_percent = max((each.shard.append_delay.percent(now) for each in machines), default=0)
         self._exclude(now)
-        self.supervisor.note_dead(self._config, now)
+        self.supervisor.note_gone(self._config, now)
         self._tell_recovery(now)
         if not self.replica.caught_up:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, LogId, ShardId, node_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
@@ -159,7 +159,7 @@ class DonorContext:
     def is_eligible(self, shard: ShardId, interval: EpochInterval) -> bool:
         """Whether the shard may take copies of entries of these epochs at this moment."""
         return (
-            self.cluster.is_alive(node_of(shard))
+            self.cluster.serves(shard)
             and self.cluster.generation(shard) == interval.generation(shard)
             and self.config.is_writable(shard)
             and self.config.location(shard) is not None
@@ -189,9 +189,9 @@ class DonorContext:
         return entry is not None and generation <= entry.restored
 
     def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
-        """Whether the shard is dead, and nobody waits for what it held in that generation."""
-        is_dead = not self.cluster.is_alive(node_of(shard)) and not self.cluster.isolated()
-        return is_dead and self.set.authority(shard, generation) is not Authority.FULLY_AUTHORITATIVE
+        """Whether the shard serves nobody, and nobody waits for what it held in that generation."""
+        is_gone = not self.cluster.serves(shard) and not self.cluster.isolated()
+        return is_gone and self.set.authority(shard, generation) is not Authority.FULLY_AUTHORITATIVE
 
     def is_taken_for_lost(self, shard: ShardId, generation: Generation) -> bool:
         """Whether the shard began anew after that generation, or others restore what it held. It may come back with its data."""

@@ -25,6 +25,7 @@ _ADDED_LATER: Final[dict[tuple[str, str], Any]] = {
     ("EpochState", "tail_records"): 0,
     ("EpochState", "tail_extensions"): b"",
     ("CleanLog", "summary"): b"",
+    ("GossipNode", "failed"): [],
     ("EpochEnd", "summary"): b"",
     ("RecoveredEpoch", "summary"): b"",
     ("Extensions", "counts"): None,

@@ -123,6 +123,9 @@ class FakeCluster:
     def generation(self, shard: ShardId) -> Generation:
         return self.generations.get(shard, Generation(0))
 
+    def serves(self, shard: ShardId) -> bool:
+        return self.is_alive(node_of(shard))
+
     def isolated(self) -> bool:
         return self.is_isolated
 

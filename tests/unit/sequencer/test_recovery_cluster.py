@@ -24,7 +24,7 @@ def cluster() -> NodeRecoveryCluster:
 def test_a_dead_node_is_not_waited_for_by_logs_of_users_when_the_event_log_says_so(
     cluster: NodeRecoveryCluster, log: LogId
 ) -> None:
-    cluster.presumed_lost = frozenset({NodeId(4)})
+    cluster.presumed_lost = frozenset({SHARD})
     assert cluster.authority(log, SHARD, FIRST) is Authority.FULLY_AUTHORITATIVE
     cluster.awaited = {SHARD: FIRST}
     assert cluster.authority(log, SHARD, FIRST) is Authority.UNAVAILABLE
@@ -35,5 +35,5 @@ def test_a_dead_node_is_not_waited_for_by_logs_of_users_when_the_event_log_says_
 
 @pytest.mark.parametrize("log", [EVENT_LOG_DELTAS, metadata_log_of(EVENT_LOG_DELTAS)])
 def test_for_the_event_log_itself_without_it(cluster: NodeRecoveryCluster, log: LogId) -> None:
-    cluster.presumed_lost = frozenset({NodeId(4)})
+    cluster.presumed_lost = frozenset({SHARD})
     assert cluster.authority(log, SHARD, FIRST) is Authority.UNAVAILABLE

@@ -16,7 +16,7 @@ from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeCo
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryFlags, EntryHeader, encode_body, encode_entry, parse_header
-from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, PeerId, ShardId, shard_id
+from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, PeerId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
@@ -107,6 +107,9 @@ class EverybodyIsAlive:
 
     def generation(self, shard: ShardId) -> Generation:
         return Generation(1)
+
+    def serves(self, shard: ShardId) -> bool:
+        return self.is_alive(node_of(shard))
 
     def isolated(self) -> bool:
         return self.is_isolated

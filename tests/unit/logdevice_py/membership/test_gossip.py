@@ -46,7 +46,7 @@ class GossipNetwork:
         for node in range(nodes):
             self.boot(node, instance=1)
 
-    def boot(self, node: int, instance: int, generation: int = 1) -> None:
+    def boot(self, node: int, instance: int, generation: int = 1, *, failed: bool = False) -> None:
         self.outboxes[node], self.timers[node] = Outbox(), TimerQueue()
         self.machines[node] = GossipMachine(
             NodeId(node),
@@ -56,7 +56,8 @@ class GossipNetwork:
             outbox=self.outboxes[node],
             timers=self.timers[node],
             rng=random.Random(node),
-            generations={shard_id(NodeId(node)): Generation(generation)},
+            generations={} if failed else {shard_id(NodeId(node)): Generation(generation)},
+            failed=[shard_id(NodeId(node))] if failed else [],
         )
         self.machines[node].start(self.now)
 
@@ -94,6 +95,61 @@ def test_all_find_each_other_and_learn_generations() -> None:
         assert net.states(viewer) == [ALIVE] * 5
         assert net.machines[viewer].generation(shard_id(NodeId(3))) == 1
         assert not net.machines[viewer].isolated()
+
+
+class TestFailedShards:
+    def told_by_n1(self, failed: int, sequence: int = 1_000) -> Gossip:
+        """That this shard of the first run of N2 failed."""
+        row = GossipNode(NodeId(2), InstanceId(1), 0, 0, [Generation(1)], [failed])
+        return Gossip(node=NodeId(1), instance=InstanceId(1), sequence=sequence, config_version=1, nodes=[row])
+
+    def test_all_hear_of_a_failed_disk_until_the_node_is_started_anew(self) -> None:
+        net, shard = GossipNetwork(5), shard_id(NodeId(3))
+        net.run(6)
+        before = net.machines[0].version
+        net.machines[3].note_failed(shard)
+        assert not net.machines[3].serves(shard)
+        net.run(2)
+        assert net.machines[0].version > before
+        assert [net.machines[viewer].serves(shard) for viewer in range(5)] == [False] * 5
+        assert [net.machines[viewer].serves(shard_id(NodeId(2))) for viewer in range(5)] == [True] * 5
+        assert net.states(0) == [ALIVE] * 5
+        net.run(20)
+        assert not net.machines[0].serves(shard)
+        net.boot(3, instance=2)
+        net.run(2)
+        assert [net.machines[viewer].serves(shard) for viewer in range(5)] == [True] * 5
+
+    def test_also_of_one_that_could_not_be_opened_and_from_nodes_that_heard_of_it(self) -> None:
+        net, shard = GossipNetwork(3), shard_id(NodeId(2))
+        net.boot(2, instance=2, failed=True)
+        net.cut = lambda sender, receiver: {sender, receiver} == {0, 2}
+        net.run(6)
+        assert net.states(0) == [ALIVE] * 3
+        assert not net.machines[0].serves(shard)
+
+    def test_what_an_earlier_run_told_is_not_believed_of_a_later_one(self) -> None:
+        net, shard = GossipNetwork(3), shard_id(NodeId(2))
+        net.run(6)
+        net.boot(2, instance=2)
+        net.run(2)
+        net.machines[0].on_gossip(self.told_by_n1(failed=0), net.now)
+        assert net.machines[0].serves(shard)
+
+    def test_shards_that_the_node_does_not_have_are_not_told_further(self) -> None:
+        net = GossipNetwork(3)
+        net.run(6)
+        net.machines[0].on_gossip(self.told_by_n1(failed=7), net.now)
+        assert net.machines[0].serves(shard_id(NodeId(2), 7))
+        net.machines[0].on_gossip(self.told_by_n1(failed=0, sequence=1_001), net.now)
+        assert not net.machines[0].serves(shard_id(NodeId(2)))
+
+    def test_the_shards_of_a_dead_node_serve_nobody(self) -> None:
+        net = GossipNetwork(3)
+        net.run(6)
+        net.die(2)
+        net.run(THRESHOLD + 2)
+        assert not net.machines[0].serves(shard_id(NodeId(2)))
 
 
 def test_a_node_that_just_started_sequences_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of, shard_id
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import (
@@ -34,6 +34,9 @@ class View(EverybodyIsAlive):
     def __init__(self) -> None:
         self.dead: set[int] = set()
         self.generations: dict[ShardId, int] = {}
+        self.failed: set[ShardId] = set()
+        """Shards of which the nodes say that their disks failed."""
+        self.instances: dict[NodeId, int] = {}
         self.cut_off = False
 
     def isolated(self) -> bool:
@@ -44,6 +47,12 @@ class View(EverybodyIsAlive):
 
     def may_sequence(self, node: NodeId) -> bool:
         return node not in self.dead
+
+    def serves(self, shard: ShardId) -> bool:
+        return self.is_alive(node_of(shard)) and shard not in self.failed
+
+    def instance(self, node: NodeId) -> InstanceId:
+        return InstanceId(self.instances.get(node, 1))
 
     def generation(self, shard: ShardId) -> Generation:
         return Generation(self.generations.get(shard, 1))
@@ -80,7 +89,7 @@ class Bench:
         """What is written after so long."""
         self.now = Micros(self.now + seconds * SECOND)
         self.events.clear()
-        self.supervisor.note_dead(self.config, self.now)
+        self.supervisor.note_gone(self.config, self.now)
         marks = {shard: Lsn(0) if (each := self.state.shards.get(shard)) is None else each.since for shard in self.own}
         marks.update(results.get("marks", {}))  # type: ignore[call-overload]
         self.supervisor.tick(
@@ -263,6 +272,117 @@ def test_a_shard_that_is_back_with_its_data_says_so_unless_its_disk_failed() -> 
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     assert not bench.tick(failed=frozenset({SHARDS[4]}))
     assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE)]
+
+
+class TestFailedDisks:
+    """Of nodes that live."""
+
+    def test_a_shard_whose_disk_failed_the_grace_period_ago_is_lost(self) -> None:
+        bench = Bench()
+        bench.view.failed = {SHARDS[4]}
+        assert not bench.tick()
+        assert not bench.tick(9)
+        assert bench.supervisor.presumed_lost(bench.now) == frozenset()
+        (event,) = bench.tick(1)
+        assert isinstance(event, ShardNeedsRebuild)
+        assert (event.shard, event.generation, event.mode) == (SHARDS[4], FIRST, RebuildMode.RESTORE)
+        assert (event.recoverable, event.source) == (True, "the disk of N4:S0 failed 10 s ago")
+        assert bench.supervisor.presumed_lost(bench.now) == {SHARDS[4]}
+        bench.apply(event)
+        assert tuple(bench.state.donors) == SHARDS[:4]
+        assert not bench.tick(100)
+
+    def test_only_the_node_that_leads_declares_it(self) -> None:
+        bench = Bench(node=4)
+        bench.view.failed = {SHARDS[4]}
+        bench.tick(failed=frozenset(SHARDS[4:]))
+        assert not bench.tick(100, failed=frozenset(SHARDS[4:]))
+
+    def test_one_that_serves_again_before_that_is_not(self) -> None:
+        bench = Bench()
+        for _ in range(3):
+            bench.view.failed = {SHARDS[4]}
+            assert not bench.tick()
+            assert not bench.tick(9)
+            bench.view.failed = set()
+            assert not bench.tick(9)
+
+    def test_a_node_that_was_started_meanwhile_begins_anew_whether_or_not_that_was_seen(self) -> None:
+        bench = Bench()
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        bench.tick(9)
+        bench.view.instances[NodeId(4)] = 2
+        assert not bench.tick(9)
+        assert bench.tick(10)
+
+    def test_what_was_looked_up_of_it_holds_for_that_run_of_its_node(self) -> None:
+        bench = Bench()
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        bench.apply(*bench.tick(10))
+        bench.view.instances[NodeId(4)] = 2
+        bench.begin_afresh(SHARDS[4], 2)
+        bench.tick()
+        (event,) = [each for each in bench.tick(10) if isinstance(each, ShardNeedsRebuild)]
+        assert event.generation == 2
+
+    def test_the_time_goes_on_when_its_node_dies_too(self) -> None:
+        bench = Bench()
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        bench.view.dead = {4}
+        bench.tick(9)
+        (event,) = bench.tick(1)
+        assert isinstance(event, ShardNeedsRebuild)
+
+    def test_dead_nodes_and_failed_disks_together_may_be_too_many(self) -> None:
+        bench = Bench()
+        bench.view.failed, bench.view.dead = {SHARDS[2], SHARDS[3]}, {4}
+        bench.tick()
+        assert not bench.tick(100)
+        bench.view.failed = {SHARDS[3]}
+        assert {event.shard for event in bench.tick(1) if isinstance(event, ShardNeedsRebuild)} == set(SHARDS[3:])
+
+    def test_when_all_disks_fail_at_once_nobody_declares_anything(self) -> None:
+        bench = Bench()
+        bench.view.failed = set(SHARDS)
+        bench.tick()
+        assert not bench.tick(100)
+
+    def test_one_that_fails_while_it_is_drained_is_lost_and_is_drained_further_when_it_is_back(self) -> None:
+        bench = Bench()
+        bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        bench.apply(*bench.tick(10))
+        entry = bench.state.shards[SHARDS[4]]
+        assert (entry.mode, entry.drained) == (RebuildMode.RESTORE, True)
+
+    def test_nobody_waits_for_an_emptied_one(self) -> None:
+        bench = Bench()
+        bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+        bench.finish()
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        assert not bench.tick(100)
+        bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL))
+        assert bench.tick() == [ShardIsRebuilt(SHARDS[4], Generation(0), bench.state.round, DonorFlags.NONE)]
+
+    def test_nor_for_one_that_could_not_be_opened_and_was_never_used(self) -> None:
+        bench = Bench()
+        bench.registered[SHARDS[4]] = Generation(0)
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        assert not bench.tick(100)
+
+    def test_after_the_time_for_that_nobody_hopes_for_its_data(self) -> None:
+        bench = Bench(unrecoverable_after_us=100 * SECOND)
+        bench.view.failed = {SHARDS[4]}
+        bench.tick()
+        bench.apply(*bench.tick(10))
+        assert not bench.tick(80)
+        assert bench.tick(10) == [ShardUnrecoverable(SHARDS[4], FIRST)]
 
 
 def test_a_drained_shard_does_not_call_it_off() -> None:
