@@ -28,7 +28,7 @@ class RebuildingSettings:
         unit="percent",
         lo=0,
         hi=100,
-        doc="No further shard is taken for lost by itself when more than this share of all shards would be.",
+        doc="No further shard is taken for lost by itself while more than this share of those that are not rebuilt is gone: then something else is wrong.",
     )
     unrecoverable_after_us: int = setting(
         0,

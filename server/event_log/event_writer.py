@@ -178,10 +178,11 @@ class RebuildingSupervisor:
 
     def _declare_gone(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         settings = self._settings
-        due = sorted(self.presumed_lost(now))
-        rebuilt = sum(self._is_rebuilt(shard, state) for shard in due)
-        too_many = 100 * (len(due) - rebuilt) > settings.max_lost_percent * (len(config.storage_shards()) - rebuilt)
-        for shard in due:
+        rebuilt = sum(self._is_rebuilt(shard, state) for shard in self._gone)
+        # Also those that went a moment ago: where one cause takes many, it does not take them in the same instant.
+        missing, others = len(self._gone) - rebuilt, len(config.storage_shards()) - rebuilt
+        too_many = 100 * missing > settings.max_lost_percent * others
+        for shard in sorted(self.presumed_lost(now)):
             # What is heard of it may be of an earlier generation: its node may have died before others knew of the last one.
             if shard not in self._generations:
                 self._look_up(shard, now)

@@ -44,6 +44,7 @@ _WRITE = struct.Struct(">QIQ?")
 _READ = struct.Struct(">QIQQQ")
 SUPERVISOR_PAUSE = 500 * MILLISECOND
 """After which a process that could not start is started again."""
+_BROKEN_DISK_US = 50 * MILLISECOND
 
 
 class SimNodeState(enum.Enum):
@@ -86,6 +87,8 @@ class SimNode:
         """How often."""
         self.retired = False
         """It was taken out of the cluster: its process is not started again."""
+        self.disks_broken = False
+        """Its disks failed for good: what is on them counts for nobody, and a process that ends is not started again."""
         self.leaving = False
         """It is stopping in order: it refuses what comes, until it ends."""
         self._paused_by = ""
@@ -112,7 +115,7 @@ class SimNode:
             delay: microseconds until it begins to open its disks.
         """
         assert self.state is SimNodeState.DOWN, self.state
-        if self.retired:
+        if self.retired or self.disks_broken:
             return
         cluster = self._cluster
         self.state = SimNodeState.STARTING
@@ -395,6 +398,19 @@ class SimNode:
         for disk in self.disks.values():
             disk.wipe()
 
+    def break_disks(self) -> None:
+        """Let the disks of a node that runs fail for good: at the next write or sync, while the process goes on."""
+        assert self.state is SimNodeState.RUNNING, self.state
+        self._cluster.note(self.name, "disks break")
+        self.disks_broken = self.lost_data = True
+        self._fail_disks()
+
+    def _fail_disks(self) -> None:
+        for disk in self.disks.values():
+            disk.fail_sync = disk.fail_write = True
+        if self.state is not SimNodeState.DOWN and not all(shard.store.failed for shard in self.shards.values()):
+            self._cluster.scheduler.after(_BROKEN_DISK_US, self._fail_disks)  # other faults of disks end meanwhile
+
     def snapshot(self) -> dict[ShardId, dict[bytes, bytes]]:
         """A backup of its disks."""
         return {shard: disk.snapshot() for shard, disk in self.disks.items()}
@@ -421,13 +437,14 @@ class SimNode:
         self.disk_settings.clear()
         self.clock.set_rate(self.rate_ppm)
         for disk in self.disks.values():
-            disk.overloaded = disk.lying = disk.fail_sync = disk.fail_write = False
+            disk.overloaded = disk.lying = False
+            disk.fail_sync = disk.fail_write = self.disks_broken
             disk.taken = 0
             disk.unreadable.clear()
         self.resume()
         if self.process is not None:
             self.process.spare_next_turn()
-        if self.failed or self.leaving:
+        if (self.failed and not self.disks_broken) or self.leaving:
             self.crash(machine=False)
         self.start_if_down()
 

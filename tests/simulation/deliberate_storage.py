@@ -22,6 +22,7 @@ from epoch_store.interface import RegisterShard, Result
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, LSN_MAX, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
+from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
 from server.event_log import exclusion
 from server.event_log.event_writer import RebuildingSupervisor
@@ -349,6 +350,15 @@ def purge_waits_for_rebuilding(original: Change) -> Change:
     return lambda self, shard, generation: False
 
 
+@deliberate(
+    "a node does not say that the disk of a shard failed",
+    (GossipMachine, "note_failed"),
+    mode=RunMode.REBUILDING,
+)
+def failed_disk_untold(original: Change) -> Change:
+    return lambda self, shard: None
+
+
 @deliberate("how a clean epoch ended stays as its first recovery said", (storage_node.epochs.clean, "ends_anew"))
 def first_end_stays(original: Change) -> Change:
     return lambda state, seal_epoch, item: False
@@ -363,7 +373,7 @@ def first_end_stays(original: Change) -> Change:
 def cut_off_node_writes_to_drained_shards(original: Change) -> Change:
     def judge(self: exclusion.Exclusion, config: Any, state: Any, view: Any, now: Any) -> Any:
         self._few_since = Micros(-SECOND * 60)
-        sees_all = SimpleNamespace(generation=view.generation, is_alive=view.is_alive, isolated=lambda: False)
+        sees_all = SimpleNamespace(generation=view.generation, serves=view.serves, isolated=lambda: False)
         return original(self, config, state, sees_all, now)
 
     return judge

@@ -1,4 +1,4 @@
-"""Nodes that are lost for good, or emptied, while a run goes on; and when what they held has been stored again."""
+"""Nodes that are lost for good, of which the disks fail for good, or that are emptied, while a run goes on; and when what they held has been stored again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Departures:
             # rather early than late: what is stored again meets more faults
             within = max(2 * SECOND, self._scenario.duration // self._rng.choice([1, 4, 4]))
             at = self._rng.randrange(SECOND, within)
-            self._try(at, self._lose if self._rng.random() < 0.7 else self._drain)
+            self._try(at, self._rng.choices((self._lose, self._break, self._drain), (4, 3, 3))[0])
         if self._rng.random() < 0.5:
             self._cluster.scheduler.after(self._rng.randrange(SECOND, self._scenario.duration), self._desert)
         self._watch()
@@ -95,7 +95,7 @@ class Departures:
         return [
             node
             for node in self._cluster.nodes.values()
-            if node.state is SimNodeState.RUNNING and node.disks and not node.retired
+            if node.state is SimNodeState.RUNNING and node.disks and not (node.retired or node.disks_broken)
         ]
 
     def _suffices_without(self, node: SimNode) -> bool:
@@ -120,6 +120,19 @@ class Departures:
         node.crash(machine=True)
         node.wipe()
         node.retired = True
+        self._gone.update(node.disks)
+        return True
+
+    def _break(self) -> bool:
+        """The process of the node goes on, and sequences."""
+        nodes = [node for node in self._running() if self._suffices_without(node)]
+        if len(nodes) < 4:
+            return False
+        node = self._rng.choice(nodes)
+        if not self._budget.take_shards(node.disks):
+            return False
+        self._cluster.note("run", "the disks of a node fail for good", node.name)
+        node.break_disks()
         self._gone.update(node.disks)
         return True
 

@@ -104,6 +104,7 @@ def check_copies(
     held = [
         (shard, _counting_copies(disk, model.log))
         for node in cluster.nodes.values()
+        if not node.disks_broken
         for shard, disk in node.disks.items()
     ]
     for lsn in sorted(model.acknowledged):

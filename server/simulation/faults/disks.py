@@ -228,7 +228,7 @@ def _fail_for_a_while(it: FaultInstance, set_to: Callable[[MemoryDisk, bool], No
     _on_disks(it, node, set_to, most=SECOND)
 
     def reopen() -> None:
-        if node.failed:
+        if node.failed and not node.disks_broken:
             node.crash(machine=it.rng.random() < 0.3)
             it.restart(node)
 

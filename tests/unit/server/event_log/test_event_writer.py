@@ -344,6 +344,15 @@ class TestFailedDisks:
         bench.view.failed = {SHARDS[3]}
         assert {event.shard for event in bench.tick(1) if isinstance(event, ShardNeedsRebuild)} == set(SHARDS[3:])
 
+    def test_also_those_that_went_later(self) -> None:
+        bench = Bench()
+        for shard in SHARDS[2:]:
+            bench.view.failed.add(shard)
+            assert not bench.tick(4)
+        assert not bench.tick(100)
+        bench.view.failed.remove(SHARDS[2])
+        assert len(bench.tick(1)) == 2
+
     def test_when_all_disks_fail_at_once_nobody_declares_anything(self) -> None:
         bench = Bench()
         bench.view.failed = set(SHARDS)

@@ -88,6 +88,17 @@ def test_a_dead_one_is_left_out_all_the_same() -> None:
     assert excluded(set_of(3), view) == {SHARDS[3]}
 
 
+def test_so_is_one_whose_disk_failed_and_nobody_can_store_there_either() -> None:
+    view = View()
+    view.dead = {0}
+    view.failed = {SHARDS[3]}
+    assert excluded(set_of(3), view) == {SHARDS[3]}
+    view.dead, view.failed = set(), {SHARDS[3]}
+    assert excluded(set_of(4), view) == {SHARDS[4]}
+    view.failed = {SHARDS[1]}
+    assert excluded(set_of(4), view) == set(), "N1 and N4 are a rack"
+
+
 def test_what_drained_shards_hold_is_not_added_to_while_nodes_go_out_of_sight_one_by_one() -> None:
     """As for a node that was taken out of the cluster file and still goes by the old one: N1 and N4, drained, would take what leaves the cluster with them."""
     view, exclusion, state = View(), Exclusion(), set_of(1, 4, mode=RebuildMode.RELOCATE)

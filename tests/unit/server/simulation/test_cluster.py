@@ -206,12 +206,15 @@ class TestDisks:
         run.append(20)
         disk.fail_sync = False
         assert run[2].failed
+        shard = shard_id(NodeId(2))
+        assert not any(node.root.gossip.serves(shard) for node in run.cluster.nodes.values() if node.root is not None)
         assert run.append(20) >= 15
         run.append(10, pause=SECOND)
         assert run[2].failed
         run.cluster.calm()
         run.pass_time(5 * SECOND)
         assert not run[2].failed
+        assert all(node.root.gossip.serves(shard) for node in run.cluster.nodes.values() if node.root is not None)
         assert run.read() >= len(run.lsns)
 
     def test_a_crash_that_waits_for_a_turn_does_not_come_after_calm(self, run: FiveNodes) -> None:

@@ -196,13 +196,15 @@ class TestTakingCopies:
         driver.turn((PeerId(1), store(lsn(1, 2))))
         assert driver.take(Stored)[-1].status is Status.PREEMPTED
 
-    def test_how_an_epoch_ended_is_not_asked_of_a_dead_shard_whose_data_nobody_waits_for(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("what", ["is_alive", "serves"])
+    def test_how_an_epoch_ended_is_not_asked_of_a_shard_that_is_gone_and_whose_data_nobody_waits_for(
+        self, what: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         driver = RebuildingDriver()
         is_unrecoverable = driver.machines.purges.lost.is_unrecoverable
         driver.lose(LOST)
-        monkeypatch.setattr(EverybodyIsAlive, "is_alive", lambda _, node: node != node_of(LOST))
+        gone = node_of(LOST) if what == "is_alive" else LOST
+        monkeypatch.setattr(EverybodyIsAlive, what, lambda _, each: each != gone)
         assert not is_unrecoverable(LOST, FIRST), "its data may come back"
         driver.apply(ShardUnrecoverable(LOST, FIRST))
         assert is_unrecoverable(LOST, FIRST)
