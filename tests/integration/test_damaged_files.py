@@ -229,6 +229,7 @@ async def test_a_file_that_cannot_be_opened_takes_one_shard_out(
     async def opened(accepted: AcceptedLoss = LOSS_NOT_ACCEPTED) -> dict[int, int]:
         host = await NodeHost.open(file, NodeId(0), directory, accepted)
         found = {shard & 0xFF: service.contents.marker.generation for shard, service in host.shards.items()}
+        assert {shard & 0xFF for shard in host.config.storage_shards() if host.node.gossip.serves(shard)} == set(found)
         if pattern == "*.log":
             # as if the process was killed: the log is not written out of memory
             shutil.rmtree(tmp_path / "copy", ignore_errors=True)

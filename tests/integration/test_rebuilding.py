@@ -1,13 +1,14 @@
-"""Nodes that are lost for good, and nodes that are emptied, in clusters of real processes: afterwards every record has all its copies."""
+"""Nodes that are lost for good, disks that fail while their nodes live, and nodes that are emptied, in clusters of real processes: afterwards every record has all its copies."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -149,6 +150,47 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
         copies = await asyncio.to_thread(copies_of, cluster, range(4))
         for log, journal in zip((1, 2, 3), journals, strict=True):
             check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
+
+
+_FILE_BYTES: Final = 6 << 20
+"""No file of a node whose disk fails grows beyond it: more than the epoch store takes, which the node goes on to use."""
+
+
+@pytest.mark.parametrize("store", ["rocksdb", pytest.param("extents", marks=pytest.mark.slow)])
+async def test_a_shard_whose_disk_fails_is_rebuilt_while_its_node_lives(store: str, tmp_path: Path) -> None:
+    settings = {**rebuilding(), "storage": {"store": store}}
+    async with (
+        process_cluster(tmp_path, replicate="node:2", racks=1, settings=settings) as cluster,
+        Client(cluster.file) as client,
+    ):
+        streams = [StreamWorkload(client, log, size=4000) for log in (1, 2, 3, 4)]
+        for stream in streams:
+            await stream.more(100)
+        process = cluster.supervisor.children[NodeId(4)].process
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_FILE_BYTES, resource.RLIM_INFINITY))
+        async with asyncio.timeout(SECONDS):
+            await until(client, lambda state: SHARDS[4] in state.shards)
+            await wait_until_rebuilt(client, SHARDS[4])
+        entry = (await read_rebuilding_set(client)).shards[SHARDS[4]]
+        assert (entry.flags, entry.authority) == (DonorFlags.NONE, Authority.AUTHORITATIVE_EMPTY)
+        assert entry.source.startswith("the disk of N4:S0 failed ")
+        for stream in streams:
+            await stream.more(100)
+        assert process.returncode is None
+        journals = [await stream.finish() for stream in streams]
+        for log, journal in zip((1, 2, 3, 4), journals, strict=True):
+            compare(await read_all(client, log), journal)
+        await cluster.supervisor.stop_all()
+        if store == "rocksdb":
+            copies = await asyncio.to_thread(copies_of, cluster, range(4))
+            for log, journal in zip((1, 2, 3, 4), journals, strict=True):
+                check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
+        # the disk works again: the limit went with the process
+        await cluster.supervisor.start_all()
+        async with asyncio.timeout(SECONDS):
+            await until(client, lambda state: SHARDS[4] not in state.shards)
+        for log, journal in zip((1, 2, 3, 4), journals, strict=True):
+            compare(await read_all(client, log), journal)
 
 
 @pytest.mark.slow
