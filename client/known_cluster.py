@@ -7,7 +7,7 @@ from typing import Protocol
 
 from client.settings import ClientSettings
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, node_of
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.protocol.messages import ClusterState, NodeState

@@ -699,6 +699,10 @@ class Stop:
     shard: Shard
 
 
+_NONE_FAILED: Final[list[int]] = []
+"""Nobody changes it: what is decoded gets a list of its own."""
+
+
 class GossipNode(NamedTuple):
     """What a node knows of another."""
 
@@ -707,7 +711,7 @@ class GossipNode(NamedTuple):
     intervals: U32  # gossip intervals since anyone heard of it
     flags: U8  # 1: leaving, 2: starting
     generations: Annotated[list[Generation], list_of(U32K, 128)]  # of its shards
-    failed: Annotated[list[int], list_of(U8K, 128)] = []  # indexes of its shards that serve nobody in this run, ascending: their disks failed
+    failed: Annotated[list[int], list_of(U8K, 128)] = _NONE_FAILED  # shards whose disks failed, by index
 
 
 @message(MessageType.GOSSIP, needs=Needs.NODE)

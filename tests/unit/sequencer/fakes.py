@@ -25,7 +25,17 @@ from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryHeader, body_of, parse_constituents, parse_header
-from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, PeerId, ShardId, is_metadata_log, shard_id
+from logdevice_py.core.ids import (
+    Generation,
+    InstanceId,
+    LogId,
+    NodeId,
+    PeerId,
+    ShardId,
+    is_metadata_log,
+    node_of,
+    shard_id,
+)
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
