@@ -35,7 +35,7 @@ NEIGHBOUR: Final = LogId(2)
 TENFOLD: Final = 10
 WINDOW: Final = 10.0
 _PAYLOAD: Final = 1000
-_PATIENCE: Final = 1.0
+_IN_TIME_SECONDS: Final = 1.0
 """Seconds within which an append of the neighbour has to be acknowledged."""
 Taken = list[tuple[float, int]]
 """When so many bytes were acknowledged."""
@@ -87,7 +87,7 @@ async def _append_steadily(client: Client, rate: float, seconds: float) -> float
     async def one() -> None:
         nonlocal kept
         with contextlib.suppress(LogDeviceError):
-            await client.append(NEIGHBOUR, payload, timeout=_PATIENCE)
+            await client.append(NEIGHBOUR, payload, timeout=_IN_TIME_SECONDS)
             kept += 1
 
     began, number = time.monotonic(), 0
@@ -166,7 +166,7 @@ async def _measure(options: argparse.Namespace, directory: Path) -> None:
     for name, parts in (("alone", alone), ("beside it", beside)):
         each = " ".join(f"{part:.3f}" for part in parts)
         print(
-            f"  the neighbour {name:<10} {statistics.median(parts):.3f} of its appends within {_PATIENCE:g} s  ({each})"
+            f"  the neighbour {name:<10} {statistics.median(parts):.3f} of its appends within {_IN_TIME_SECONDS:g} s  ({each})"
         )
     print(f"  ratio {statistics.median(beside) / max(statistics.median(alone), 1e-9):.3f}  (goal: at least 0.95)")
 

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 FORMATS = formats()
 RECORDED = [(format_, name) for format_ in FORMATS for name in read_file(format_)]
 PACKERS = {
+    "server/dev/region_network.py": "a request to the kernel",
     "client/guards.py": "keys of records, which are bytes to whoever stores them",
     "client/log_tree/commands.py": "log_tree",
     "client/log_tree/state.py": "log_tree",
