@@ -103,8 +103,8 @@ conformance: $(STAMP)
 simulation: $(STAMP)
 	@$(PY) -m pytest -q -n 2 -m "not slow" tests/simulation tests/history tests/stories
 
-sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; STORE=extents: what shards are stored in; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
-	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(STORE),--store $(STORE)) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
+sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; FEATURES=1 runs applications of streams, guards, groups and others; RUNS=n DEVOTED=regions runs only seeds with regions; STORE=extents: what shards are stored in; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(FEATURES),--features) $(if $(DEVOTED),--devoted "$(DEVOTED)") $(if $(STORE),--store $(STORE)) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
 
 maintenances: $(STAMP) ## random maintenances in simulated clusters under load, with nodes that die beside them, and what they came to: COUNT=n (500), SEED=n
 	@$(PY) -m tests.simulation.many_maintenances $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))

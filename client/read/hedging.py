@@ -272,6 +272,9 @@ class Hedging:
         if not budget.allows:
             self._refuse(head, delay_us, now)
             return
+        credit = min(budget.bytes, self._read_set.room_for_hedges)
+        if not credit:
+            return  # the application takes nothing, so nobody waits for what is late
         late = self._late(number, before, now)
         senders = self._others(late)
         if not senders and number < _ATTEMPTS_MAX:
@@ -293,7 +296,7 @@ class Hedging:
         self._metrics.hedges_sent += 1
         budget.spend(1, 0)
         for sender in senders:
-            attempt.asked[sender.shard] = _Asked(sender.peer, now, head, budget.bytes)
+            attempt.asked[sender.shard] = _Asked(sender.peer, now, head, credit)
             self._outbox.send(
                 sender.peer,
                 Start(
@@ -304,7 +307,7 @@ class Hedging:
                     first=head,
                     until=last,
                     window_high=last,
-                    bytes_credit=budget.bytes,
+                    bytes_credit=credit,
                     flags=int(flags),
                     filter_version=self._version,
                     replication=self._read_set.replication,

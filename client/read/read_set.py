@@ -351,6 +351,11 @@ class ReadSet:
     def _room(self, sender: Sender) -> int:
         return max(0, min(self._share - sender.held, self._settings.buffer_bytes - self._queue.bytes))
 
+    @property
+    def room_for_hedges(self) -> int:
+        """How many bytes shards may send in place of others: what is left of all shares, such as those of shards that are late."""
+        return max(0, sum(self._share - sender.held for sender in self.senders.values()))
+
     def refresh(self, sender: Sender) -> None:
         """Let the shard send on when enough of what it sent is gone, or the window has moved."""
         if sender.status not in (SenderStatus.STARTING, SenderStatus.READING):

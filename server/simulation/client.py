@@ -82,6 +82,7 @@ class SimClient:
             settings=cluster.client_settings,
             read_settings=cluster.read_settings,
             links=links,
+            location=cluster.client_location(address),
         )
         self.read_settings = cluster.read_settings
         self.read_metrics = ReadMetrics()
@@ -144,6 +145,7 @@ class SimReader:
         on_batch: Callable[[RecordBatch], None],
         *,
         single_copy: bool,
+        hedged: bool = False,
         records_max: int = 1000,
     ) -> None:
         self.client = client
@@ -154,7 +156,12 @@ class SimReader:
         self._taking = False
         session = client.session
         request = ReadRequest(
-            log=log, stream=next(session.ids), first=Lsn(first), until=Lsn(until), single_copy=single_copy
+            log=log,
+            stream=next(session.ids),
+            first=Lsn(first),
+            until=Lsn(until),
+            single_copy=single_copy,
+            hedged=hedged,
         )
         self._reading = SessionStream(
             session,

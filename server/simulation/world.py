@@ -12,6 +12,7 @@ from client.read.settings import ReadSettings
 from client.settings import ClientSettings
 from epoch_store.interface import Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
 from logdevice_py.config.security import parse_security
 from logdevice_py.core.principal import Principal
 from logdevice_py.shell.proof import PeerProof
@@ -78,6 +79,8 @@ class SimWorld:
         self.checks = checks
         self.disk_bytes = disk_bytes
         self.store = store or NodeSettings.of(config.settings).log_store.store
+        self.client_location: Callable[[int], Location | None] = lambda address: None
+        """Where the client of an address stands; None: nobody knows."""
         self.client_principal: Principal | None = None
         """Whom clients of the run prove to be."""
         self.watch: Callable[[Any, list[Any]], None] | None = None

@@ -6,6 +6,7 @@ import statistics
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 
 from server.simulation.faults.attacks import ATTACKS
 from tests.simulation.campaign import fault_lines
@@ -16,6 +17,7 @@ from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.operators import kinds_of_faults
 from tests.simulation.run import Failure, planned_faults, run_seed
 from tests.simulation.run_mode import RunMode
+from tests.simulation.scenario import devoted_seeds
 from tests.simulation.search import SeedResult, declared_marks
 from tests.simulation.seed_loop import INTERRUPTED, run_all
 from tests.simulation.shrinking import shrink
@@ -99,9 +101,12 @@ def _search(arguments: Arguments) -> int:
         results.append(result)
         return len(results)
 
-    seeds = range(arguments.seed, arguments.seed + arguments.runs)
+    seeds: Iterable[int] = range(arguments.seed, arguments.seed + arguments.runs)
+    if arguments.devoted:
+        seeds = devoted_seeds(arguments.devoted, arguments.seed, arguments.runs, arguments.mode)
     ending = run_all(
         seeds,
+        arguments.runs,
         add,
         arguments,
         mode=lambda seed: arguments.mode,
@@ -113,7 +118,7 @@ def _search(arguments: Arguments) -> int:
         if not ending.interrupted:
             shrink(ending.failed.seed, arguments.mode, arguments.shrink_seconds, arguments.store)
     if ending.interrupted or ending.killed:
-        print(f"partial: {len(results)} of {len(seeds)} seeds")
+        print(f"partial: {len(results)} of {arguments.runs} seeds")
     _summarize(results, arguments)
     return ending.status(good=not any(result.failure for result in results))
 

@@ -69,7 +69,11 @@ class Application:
 
     def reading(self) -> dict[str, Any]:
         """How to read."""
-        return {"single_copy": self.rng.random() < 0.7, "records_max": self.rng.choice([1, 7, 1000])}
+        manner = {"single_copy": self.rng.random() < 0.7, "records_max": self.rng.choice([1, 7, 1000])}
+        if self.run.scenario.hedged:
+            # nobody else can be asked where all send all that they have
+            manner["hedged"] = manner["single_copy"] and self.rng.random() < 0.8
+        return manner
 
     def acknowledged(self, log: LogId, attempt: Attempt, lsn: int, offset: int, timestamp: int) -> None:
         """A receipt came."""

@@ -42,8 +42,10 @@ def run_campaign(arguments: Arguments) -> int:
             saved = time.monotonic()
         return campaign.counted
 
+    seeds = range(campaign.next_seed, campaign.first + campaign.runs)
     ending = run_all(
-        range(campaign.next_seed, campaign.first + campaign.runs),
+        seeds,
+        len(seeds),
         add,
         arguments,
         mode=campaign.mode,

@@ -12,6 +12,7 @@ from typing import NoReturn
 from storage_node.log_store.settings import STORE_KINDS
 from tests.simulation.report_file import why_not_writable
 from tests.simulation.run_mode import RunMode
+from tests.simulation.scenario import DEVOTIONS
 
 
 class Kind(Enum):
@@ -26,9 +27,10 @@ class Kind(Enum):
 _EVERY_KIND = frozenset({"tail"})
 _MODE = frozenset({"loss", "rebuild", "features", "store"})
 _MANY_SEEDS = frozenset({"jobs", "keep_going", "shrink_seconds"})
+_CHOSEN = frozenset({"marks", "devoted"})
 _TAKES = {
     Kind.REPLAY: _EVERY_KIND | _MODE | {"seed", "trace", "only", "without"},
-    Kind.SEARCH: _EVERY_KIND | _MODE | _MANY_SEEDS | {"seed", "runs", "marks"},
+    Kind.SEARCH: _EVERY_KIND | _MODE | _MANY_SEEDS | _CHOSEN | {"seed", "runs"},
     Kind.CAMPAIGN: _EVERY_KIND | _MANY_SEEDS | {"seed", "runs", "campaign", "report", "features", "store"},
     Kind.RESUMED: _EVERY_KIND | _MANY_SEEDS | {"campaign", "resume"},
 }
@@ -49,6 +51,7 @@ class Arguments:
     only: frozenset[int] | None = None
     tail: int = 40
     marks: bool = False
+    devoted: str = ""
     campaign: bool = False
     report: Path | None = None
     resume: Path | None = None
@@ -79,6 +82,12 @@ class CommandLine:
             self.refuse("a campaign takes --campaign and --runs (RUNS=n CAMPAIGN=1), or --resume (RESUME=file)")
         if "features" in given and (left_out := given.keys() & {"only", "without"}):
             self.refuse(f"--{left_out.pop()}: not with --features, whose applications choose when faults end")
+        if "features" in given and "devoted" in given:
+            self.refuse("--devoted: not with --features, whose seeds are devoted to nothing")
+        if given.get("devoted") == "removals" and "rebuild" not in given:
+            self.refuse("--devoted removals: with --rebuild only, without it nodes are not drained")
+        if given.get("devoted") == "moves" and "loss" in given:
+            self.refuse("--devoted moves: not with --loss, in which nodes stay where they are")
         if "features" in given and "store" in given:
             self.refuse("--store: not with --features, whose applications make their clusters themselves")
         useless = [f"--{name.replace('_', '-')}" for name in given if name not in _TAKES[kind]]
@@ -166,6 +175,12 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
     faults.add_argument("--only", type=_indexes, help="indexes of faults to keep; all others are left out")
     parser.add_argument("--tail", type=int, help="how many of the last events a failure prints")
     parser.add_argument("--marks", action="store_true", help="print how many seeds took each rare branch")
+    parser.add_argument(
+        "--devoted",
+        choices=sorted(DEVOTIONS),
+        metavar="WHAT",
+        help=f"with --runs: so many of the seeds that are devoted to this: {', '.join(sorted(DEVOTIONS))}",
+    )
     parser.add_argument(
         "--campaign",
         action="store_true",

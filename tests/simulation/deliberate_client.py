@@ -116,7 +116,9 @@ def look_up_of_one_shard(original: Change) -> Change:
     return lambda parts, answers, above: any(answer.through for answer in answers.values())
 
 
-@deliberate("a reader counts what shards say to its hedges like what they say otherwise", (Hedging, "on_gap"))
+@deliberate(
+    "a reader counts what shards say to its hedges like what they say otherwise", (Hedging, "on_gap"), likely="hedges"
+)
 def hedge_gaps_counted(original: Change) -> Change:
     def on_gap(self: Hedging, message: Any, now: Any) -> None:
         original(self, message, now)
@@ -128,6 +130,6 @@ def hedge_gaps_counted(original: Change) -> Change:
     return on_gap
 
 
-@deliberate("what hedges bring counts as progress of the shard that is dead", (Hedging, "awaited"))
+@deliberate("what hedges bring counts as progress of the shard that is dead", (Hedging, "awaited"), likely="hedges")
 def hedges_nurse_dead_shards(original: Change) -> Change:
     return lambda self: self._position.next

@@ -37,7 +37,7 @@ _EXTENTS: Final = (
 _EXTENT_STORE = f"{_SHARD}/log_store/test_extent_store.py"
 _RECYCLING = f"{_EXTENT_STORE}::TestSpace::test_extents_that_nothing_refers_to_are_used_again_or_go"
 _EXTENT_CRASHES = f"{_SHARD}/log_store/test_extent_crashes.py"
-_NEAR: Final = "readers of the swarm stand nowhere in particular and do not hedge"
+_VERSIONS: Final = "no node of the swarm is of an earlier version"
 _HEDGING = "tests/unit/client/read/test_hedging.py"
 _AUDIT: Final = "nodes of the swarm keep no audit log"
 _AUDITED = "tests/unit/server/audit/test_audit_log.py"
@@ -50,26 +50,16 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "tests/unit/sequencer/test_extra_copies.py::TestTakenBack::test_what_was_not_synced_when_the_connection_broke",
     ),
     "read_order_not_known": (
-        _NEAR,
+        _VERSIONS,
         "tests/unit/client/read/test_reading_near.py::TestConversation::test_a_shard_that_does_not_know_what_an_order_is_ends_it_for_a_while",
     ),
-    "read_hedge_sent": (_NEAR, f"{_HEDGING}::TestWhen::test_others_are_asked_when_a_shard_is_late_and_not_before"),
-    "read_hedge_won": (_NEAR, f"{_HEDGING}::TestAnswers::test_entries_are_taken_and_the_stream_goes_on"),
     "read_unasked_hedge": (
         _RULES,
         f"{_HEDGING}::TestAnswers::test_a_shard_that_sends_what_nobody_asked_for_is_not_listened_to",
     ),
     "read_corrupt_hedge": (
-        _NEAR,
+        "damage is rarely in the entries that a hedge asks for",
         f"{_HEDGING}::TestWhen::test_when_nobody_has_it_the_next_attempt_begins_at_once",
-    ),
-    "read_shard_left_to_the_end": (
-        _NEAR,
-        f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
-    ),
-    "read_shard_let_back": (
-        _NEAR,
-        f"{_HEDGING}::TestSlowShards::test_a_shard_that_hedges_overtake_comes_last_for_a_while_and_then_back",
     ),
     "audit_log_behind": (_AUDIT, f"{_AUDITED}::TestTrims::test_too_many_that_wait_are_refused"),
     "audit_lines_left_out": (

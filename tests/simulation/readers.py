@@ -30,10 +30,13 @@ class SlowSimReader(SimReader):
         on_batch: Callable[[RecordBatch], None],
         *,
         single_copy: bool,
+        hedged: bool,
         records_max: int,
         pause: int,
     ) -> None:
-        super().__init__(client, log, first, until, on_batch, single_copy=single_copy, records_max=records_max)
+        super().__init__(
+            client, log, first, until, on_batch, single_copy=single_copy, hedged=hedged, records_max=records_max
+        )
         self.pause = pause
         """Microseconds between two batches; a run that is calm sets it to 0."""
 

@@ -380,7 +380,8 @@ class _Run:
             # one of the two goes through the log in steps as small as the run's readers take, and that is slow
             client.read_settings = ReadSettings()
         name = "single-copy" if single_copy else "all-copies"
-        reader, seen = self.apps.reader(client, log, LSN_OLDEST, tail, name, single_copy=single_copy)
+        hedged = self.scenario.hedged and single_copy
+        reader, seen = self.apps.reader(client, log, LSN_OLDEST, tail, name, single_copy=single_copy, hedged=hedged)
         client.event(reader.start)
         self._wait(
             f"a {name} reader",

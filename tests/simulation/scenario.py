@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings, WriterSettings
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import MILLISECOND, SECOND
@@ -89,6 +93,8 @@ class Scenario:
     """Between two changes of which logs are in the cluster file; 0: none leaves it."""
     distances: dict[tuple[int, int], int] = field(default_factory=dict)
     """Microseconds from one region to another, by their numbers; none: nodes stand together."""
+    hedged: bool = False
+    """Readers ask others for what a shard owes, most of those that get each entry from one shard."""
     disk_bytes: int = 1 << 40
     """Of the file system of each shard."""
     frame_bytes_max: int = 256 << 10
@@ -111,12 +117,14 @@ class Scenario:
     @property
     def devoted_to(self) -> frozenset[str]:
         """What the run has in particular."""
-        others = (("moves", self.move_interval), ("removals", self.removals), ("regions", self.distances))
+        others = zip(_DEVOTIONS, (self.move_interval, self.removals, self.distances, self.hedged), strict=True)
         return frozenset({self.profile, *(name for name, has in others if has)})
 
     def place(self, cluster: SimMachines) -> None:
-        """Let what passes between regions take its time. Clients stand in regions in turn, too."""
+        """Let what passes between regions take its time. Clients stand in regions in turn, too, and read near."""
         regions, addresses = self.plan.regions, [*range(_FARTHEST), *(CLIENT_ADDRESS - n for n in range(4 * _FARTHEST))]
+        if self.distances:
+            cluster.client_location = lambda address: Location.parse(f"region{address % regions}....")
         for source in addresses:
             for target in addresses:
                 distance = self.distances.get((source % regions, target % regions))
@@ -140,8 +148,12 @@ _EXTRAS_FROM: Final = 100
 """Tests name seeds below."""
 _EXTRAS_SHARE: Final = 0.15
 _REGIONS_SHARE: Final = 0.12
+_HEDGES_SHARE: Final = 0.2
 _OF_REGIONS: Final = ("region:2", "region:2,node:3")
 """What logs promise where nodes stand in regions."""
+_DEVOTIONS: Final = ("moves", "removals", "regions", "hedges")
+DEVOTIONS: Final = frozenset({*_DEVOTIONS, *(profile.name for profile in PROFILES)})
+"""What runs may be devoted to."""
 _FARTHEST: Final = 16
 """Numbers of nodes, and of clients, that stand somewhere."""
 
@@ -279,11 +291,19 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
             made.disk_bytes = rng.choice(profile.disk_bytes)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
     made.distances = distances
+    hedging = random.Random(f"hedges {seed}")
+    if seed >= _EXTRAS_FROM and hedging.random() < _HEDGES_SHARE:
+        _let_hedge(made, hedging)
     if moves:
         made.move_interval = moving.choice([1, 2, 5]) * SECOND
     if removals:
         _add_removals(made, random.Random(f"removals of {seed}"))
     return made
+
+
+def devoted_seeds(what: str, first: int, count: int, mode: RunMode = RunMode.USUAL) -> Iterator[int]:
+    """The first seeds from `first` on that are devoted to something, one of `DEVOTIONS`."""
+    return islice((seed for seed in itertools.count(first) if what in draw(seed, mode).devoted_to), count)
 
 
 _REGIONAL: Final = [kind.name for kind in CATALOG.values() if kind.regional]
@@ -301,6 +321,18 @@ def _let_have_regions(plan: ClusterPlan, rng: random.Random) -> dict[tuple[int, 
         for two in range(one):
             found[one, two] = found[two, one] = rng.choice([1, 5, 15, 40]) * MILLISECOND
     return found
+
+
+def _let_hedge(made: Scenario, rng: random.Random) -> None:
+    """Readers hedge. Mostly so soon, and so often, that many hedges are under way when something goes wrong."""
+    made.hedged = True
+    made.read_settings = dataclasses.replace(
+        made.read_settings,
+        hedge_delay_us_min=rng.choice([100, 5 * MILLISECOND]),
+        hedge_delay_us_initial=rng.choice([100, 5 * MILLISECOND, 50 * MILLISECOND]),
+        hedge_budget_percent=rng.choice([5, 100, 100]),
+        hedge_penalty_us=rng.choice([50 * MILLISECOND, 2 * SECOND, 60 * SECOND]),
+    )
 
 
 def _may_move(replicate: str, profile: TroubleProfile | None) -> bool:

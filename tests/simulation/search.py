@@ -7,7 +7,7 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -146,7 +146,7 @@ class WorkerKilledError(Exception):
 
 
 def run_many(
-    seeds: Sequence[int],
+    seeds: Iterable[int],
     *,
     mode: Callable[[int], RunMode],
     tail: int = 60,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from types import FrameType
@@ -72,7 +72,8 @@ class Interruption:
 
 
 def run_all(
-    seeds: range,
+    seeds: Iterable[int],
+    count: int,
     add: Callable[[SeedResult], int],
     arguments: Arguments,
     *,
@@ -84,6 +85,8 @@ def run_all(
     """Run seeds to their end, to the first failure unless `keep_going`, or until it is interrupted.
 
     Args:
+        seeds: are asked for one by one, when a process is free.
+        count: of seeds.
         add: gets each result that it does not stop at, and says how many seeds are counted by then.
         mode: in which mode to run a seed.
         already: how many seeds before these are counted.
@@ -95,7 +98,7 @@ def run_all(
         Interruption() as interruption,
         Progress(*_COLUMNS, console=console, disable=not console.is_terminal) as progress,
     ):
-        task = progress.add_task("seeds", total=already + len(seeds), completed=already)
+        task = progress.add_task("seeds", total=already + count, completed=already)
         results = run_many(
             seeds,
             mode=mode,

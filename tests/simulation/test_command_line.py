@@ -18,7 +18,7 @@ from tests.simulation import search
 from tests.simulation.command_line import CommandLine, Kind
 from tests.simulation.run import Failure, planned_faults
 from tests.simulation.run_mode import RunMode
-from tests.simulation.scenario import draw
+from tests.simulation.scenario import devoted_seeds, draw
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tests.simulation"]
@@ -44,6 +44,12 @@ SOON = 60.0
         ("--runs 2 --without 1", "--without: not with --runs"),
         ("--seed 1 --jobs 2 --marks --keep-going", "--jobs, --marks, --keep-going: not with one seed"),
         ("--runs 2 --features --store extents", "--store: not with --features"),
+        ("--runs 2 --features --devoted regions", "--devoted: not with --features"),
+        ("--runs 2 --devoted removals", "--devoted removals: with --rebuild only"),
+        ("--runs 2 --loss --devoted moves", "--devoted moves: not with --loss"),
+        ("--runs 2 --devoted nothing", "invalid choice: 'nothing'"),
+        ("--seed 1 --devoted regions", "--devoted: not with one seed"),
+        ("--runs 2 --campaign --devoted regions", "--devoted: not with a campaign"),
         ("--runs 2 --campaign --loss", "--loss: not with a campaign"),
         ("--runs 2 --campaign --rebuild", "--rebuild: not with a campaign"),
         ("--resume x.json --runs 2 --seed 1", "--runs, --seed: not with --resume"),
@@ -73,6 +79,16 @@ def test_what_goes_together_is_taken(tmp_path: Path) -> None:
     assert parse(["--runs", "5", "--rebuild", "--marks"]).mode is RunMode.REBUILDING
     assert parse(["--runs", "5", "--campaign", "--report", str(report)]).report == report
     assert parse(["--resume", str(report), "--campaign", "--jobs", "2"]).kind is Kind.RESUMED
+
+
+def test_seeds_that_are_devoted_to_something_are_found() -> None:
+    found = list(devoted_seeds("regions", 100, 3))
+    assert len(found) == 3
+    assert [seed for seed in range(100, found[-1] + 1) if draw(seed).distances] == found
+    done = run("--seed", "100", "--runs", "1", "--devoted", "hedges", "--jobs", "1", "--marks")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 seeds went well" in done.stdout
+    assert "1 read_hedge_sent" in done.stdout
 
 
 def test_a_fault_that_a_seed_does_not_have_is_told_with_those_it_has() -> None:

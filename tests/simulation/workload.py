@@ -138,6 +138,7 @@ class Applications:
         name: str,
         *,
         single_copy: bool,
+        hedged: bool = False,
         records_max: int = 1000,
         pause: int = 0,
     ) -> tuple[SimReader, Observation]:
@@ -150,13 +151,10 @@ class Applications:
             history.observe(seen, batch)
 
         self.cluster.note(client.name, "reads", (name, log, first, until))
+        manner: dict[str, Any] = {"single_copy": single_copy, "hedged": hedged, "records_max": records_max}
         if pause:
-            slow = SlowSimReader(
-                client, log, first, until, on_batch, single_copy=single_copy, records_max=records_max, pause=pause
-            )
-            return slow, seen
-        reader = SimReader(client, log, first, until, on_batch, single_copy=single_copy, records_max=records_max)
-        return reader, seen
+            return SlowSimReader(client, log, first, until, on_batch, pause=pause, **manner), seen
+        return SimReader(client, log, first, until, on_batch, **manner), seen
 
     def unanswered(self) -> int:
         """Appends of living clients without an answer."""

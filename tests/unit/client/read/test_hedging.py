@@ -492,6 +492,33 @@ class TestDelay:
         assert known.round_trip_us == 500
 
 
+class TestMemory:
+    def test_hedges_bring_what_the_buffer_has_room_for(self) -> None:
+        """While the application takes nothing, whatever they may cost."""
+        share = 64 << 10
+        settings = replace(SETTINGS, buffer_bytes=3 * share, shard_buffer_bytes_min=1, hedge_budget_percent=100)
+        h = LateShard(released=100, settings=settings)
+        h.budget.earn(10_000, 100 << 20)
+        h.advance(T)
+        image = [make_image(e(esn), [b"x" * 100_000], copyset=(shard(0), shard(1))) for esn in range(1, 4)]
+        credits = []
+        for esn in (1, 2):
+            assert h.hedge_starts[1].first == e(esn)
+            credits.append(h.hedge_starts[1].bytes_credit)
+            h.hedge_records(1, (e(esn), image[esn - 1]))
+            h.hedge_gap(1, e(100))
+            h.hedge_gap(2, e(100))
+            h.advance(T)
+        assert credits == [3 * share, 3 * share - len(image[0])]
+        h.advance(10 * T)
+        assert not h.hedge_starts or h.hedge_starts[1].first == e(2), "there is no room left, and no hedge"
+        assert len(h.take()) == 2
+        h.turn()
+        h.advance(10 * T)
+        assert h.hedge_starts[1].first == e(3)
+        assert h.hedge_starts[1].bytes_credit == 3 * share
+
+
 class TestBudget:
     def test_hedges_stop_when_they_cost_too_much_and_go_on_when_more_was_read(self) -> None:
         budget = HedgeBudget(5)
