@@ -80,7 +80,7 @@ class ClientSettings:
         unit="us",
         lo=0,
         doc="An append that comes so long after the last frame left does not wait for answers, with one other at most, while fewer than four times "
-        "coalesce_in_flight frames are unanswered: at low rates nobody would share its frame.",
+        "coalesce_in_flight frames are unanswered, as where a copy lies in a distant region: then after coalesce_wait_us. At low rates nobody would share its frame.",
     )
     metadata_repair_us: int = setting(
         10_000_000,

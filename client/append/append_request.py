@@ -323,21 +323,20 @@ class AppendRequests:
         """Whether appends are to wait for others to share their frame.
 
         A frame costs each process that it passes more than a record does. Appends that leave one by one while others are on their way fill queues
-        that they then wait in themselves. Those that are far apart do not: nobody would share their frame before long.
+        that they then wait in themselves. Those that are far apart do not: nobody would share their frame before long. While many frames are unanswered, as
+        where a copy lies in a distant region, that is as far apart as they would wait.
         """
         settings, taken = self._settings, appends.open[0]
-        apart_at = None if appends.left_at is None else Micros(appends.left_at + settings.coalesce_apart_us)
+        apart = settings.coalesce_apart_us
+        if appends.in_flight >= _FAR_APART_FACTOR * settings.coalesce_in_flight:
+            apart = max(apart, settings.coalesce_wait_us)
+        apart_at = None if appends.left_at is None else Micros(appends.left_at + apart)
         if taken.leave_at is None:
             taken.leave_at = Micros(now + settings.coalesce_wait_us)
             self._timers.at(taken.leave_at, _end_turn)
             if apart_at is not None and now < apart_at < taken.leave_at:
                 self._timers.at(apart_at, _end_turn)
-        if (
-            apart_at is not None
-            and now >= apart_at
-            and len(taken.payloads) <= _FEW
-            and appends.in_flight < _FAR_APART_FACTOR * settings.coalesce_in_flight
-        ):
+        if apart_at is not None and now >= apart_at and len(taken.payloads) <= _FEW:
             return False
         return (
             now < taken.leave_at

@@ -223,6 +223,13 @@ class TestWaitingForFramesUnderWay:
         bench.pass_time(5_000)
         assert len(bench.taken()) == 1
 
+    def test_appends_as_far_apart_as_they_would_wait_leave_at_once_however_long_answers_take(self) -> None:
+        bench, _ = self._busy()
+        for _ in range(20):
+            bench.pass_time(5_000)
+            append(bench)
+            assert len(bench.taken()) == 1
+
     def test_a_large_record_does_not_wait(self) -> None:
         bench, _ = self._busy()
         append(bench, b"c")
