@@ -119,8 +119,8 @@ hostile: $(STAMP) ## a hostile client that shares no code with the cluster, besi
 deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that catches it: FAULT=name for one of them, SEEDS=n, REPORT=file for a table
 	@$(PY) -m tests.simulation.deliberate $(FAULT) --jobs 2 $(if $(SEEDS),--seeds $(SEEDS)) $(if $(REPORT),--report $(REPORT))
 
-placement-proof: $(STAMP) ## check what placement promises on every cluster of up to 16 shards in up to 4 regions, every property and every set of shards: SHARDS=n RACKED=n
-	@$(PY) -m tests.property.every_cluster $(if $(SHARDS),--shards $(SHARDS)) $(if $(RACKED),--racked $(RACKED))
+placement-proof: $(STAMP) ## check what placement promises on every cluster of up to 16 shards in up to 4 regions, every property and every set of shards: SHARDS=n RACKED=n SPANNED=n
+	@$(PY) -m tests.property.every_cluster $(if $(SHARDS),--shards $(SHARDS)) $(if $(RACKED),--racked $(RACKED)) $(if $(SPANNED),--spanned $(SPANNED))
 
 balance: $(STAMP) ## how load follows capacity for racks of all sizes, 3 to 60 nodes and nodesets of 8 to 20, over choices alone: LOGS=n
 	@$(PY) -m tests.property.balance $(if $(LOGS),--logs $(LOGS))

@@ -9,6 +9,9 @@ its scopes that fits:
 
 Shards of one rack are alike, racks of one size in a region are, and regions with the same racks are. So one set stands for all that become it when names are
 changed; which shards it has is drawn at random. What sets stand for is counted, and has to be all sets of shards.
+
+Clusters of up to `--spanned` shards in racks are too many for that. There one set stands for all that lie in as many regions, racks and nodes, drawn from
+them at random, and one policy picks for each property.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, combinations_with_replacement, product
+from itertools import chain, combinations_with_replacement, islice, product
 from math import comb, factorial, prod
 from multiprocessing import Pool
 from typing import Final, TypeAlias
@@ -41,6 +44,8 @@ Shape: TypeAlias = tuple[Racks, ...]
 """The regions of a cluster."""
 REGIONS_MAX: Final = 4
 _PICKS: Final = 2
+_PARTS: Final = 8
+"""Into which the largest sizes are cut, for several processes."""
 _POLICIES: Final = (Weighted, RackAware, RegionAware)
 
 
@@ -123,6 +128,39 @@ def arrangements(alike: Sequence[object]) -> int:
     return factorial(len(alike)) // prod(factorial(count) for count in Counter(alike).values())
 
 
+def span_classes(shape: Shape, rng: random.Random) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The same for one set of all that lie in as many regions, racks and nodes. Each of these is as likely."""
+    found: _Spanned = {(0, 0, 0): ((), 1)}
+    for racks in shape:
+        region: _Spanned = {(0, 0, 0): ((), 1)}
+        for size in racks:
+            more: _Spanned = {}
+            for (_, used, nodes), (counts, sets) in region.items():
+                for count in range(size + 1):
+                    key = (int(nodes + count > 0), used + bool(count), nodes + count)
+                    _put(more, key, (*counts, count), sets * comb(size, count), rng)
+            region = more
+        both: _Spanned = {}
+        for (key, (counts, sets)), (added, (rest, ways)) in product(found.items(), region.items()):
+            total = (key[0] + added[0], key[1] + added[1], key[2] + added[2])
+            _put(both, total, (*counts, *rest), sets * ways, rng)
+        found = both
+    yield from found.values()
+
+
+_Spanned: TypeAlias = dict[tuple[int, int, int], tuple[tuple[int, ...], int]]
+"""By regions, racks and nodes: how many shards of each rack one set has, and how many sets there are."""
+
+
+def _put(into: _Spanned, key: tuple[int, int, int], counts: tuple[int, ...], sets: int, rng: random.Random) -> None:
+    there = into.get(key)
+    if there is None:
+        into[key] = counts, sets
+    else:
+        all_sets = there[1] + sets
+        into[key] = (counts if rng.randrange(all_sets) < sets else there[0]), all_sets
+
+
 @cache
 def region_classes(racks: Racks) -> tuple[tuple[tuple[int, ...], int], ...]:
     """How many shards of each rack of a region a set may have, one of all that are alike; and how many sets are."""
@@ -145,13 +183,17 @@ def set_classes(shape: Shape) -> Iterator[tuple[tuple[int, ...], int]]:
         yield tuple(chain(*(counts for classes in chosen for counts, _ in classes))), alike
 
 
-def check(shape: Shape, checked: Checked, rng: random.Random) -> None:
-    """All properties of one cluster."""
+def check(shape: Shape, checked: Checked, rng: random.Random, *, by_spans: bool = False) -> None:
+    """All properties of one cluster.
+
+    Args:
+        by_spans: one set stands for all that lie in as many regions, racks and nodes, and one policy picks, once.
+    """
     config, racks, region_of = built(shape)
     shards = config.storage_shards()
     checked.clusters += 1
     classes = []
-    for counts, alike in set_classes(shape):
+    for counts, alike in span_classes(shape, rng) if by_spans else set_classes(shape):
         chosen = frozenset(chain(*(rng.sample(rack, count) for rack, count in zip(racks, counts, strict=True))))
         regions = len({region_of[index] for index, count in enumerate(counts) if count})
         spans = {Scope.REGION: regions, Scope.RACK: sum(map(bool, counts)), Scope.NODE: len(chosen)}
@@ -178,11 +220,11 @@ def check(shape: Shape, checked: Checked, rng: random.Random) -> None:
                 checked.wrong.append(f"{shape} {replication}: {sorted(chosen)} {able=} {promised=}")
             if able and domains.f_majority(others).is_authoritative:
                 checked.wrong.append(f"{shape} {replication}: {sorted(chosen)} can replicate beside an f-majority")
-        for policy in policies:
+        for policy in [policies[checked.properties % len(policies)]] if by_spans else policies:
             source = policy.copysets(domains, config.location(shards[0]), rng)
             for living in alive.values():
                 possible = domains.can_replicate(living)
-                for _ in range(_PICKS if possible else 1):
+                for _ in range(_PICKS if possible and not by_spans else 1):
                     checked.picks += 1
                     copyset = source.pick(living.__contains__)
                     if (copyset is not None) != possible or (
@@ -201,23 +243,25 @@ def _kept(domains: FailureDomains, copyset: Sequence[ShardId], living: frozenset
     )
 
 
-def check_size(size: int, racked: bool) -> Checked:
-    """Every cluster of one size, with or without racks."""
-    checked, rng = Checked(), random.Random(size)
-    for shape in shapes(size, racked=racked):
-        check(shape, checked, rng)
+def check_size(size: int, racked: bool, by_spans: bool, part: int) -> Checked:
+    """Every cluster of one size, with or without racks; of some sizes one part of them."""
+    checked, rng = Checked(), random.Random(f"{size} {part}")
+    for shape in islice(shapes(size, racked=racked), part, None, _PARTS if by_spans else 1):
+        check(shape, checked, rng, by_spans=by_spans)
     return checked
 
 
-def check_all(shards: int, racked: int, jobs: int = 1) -> Checked:
-    """Every cluster up to these sizes."""
-    sizes = [(size, False) for size in range(1, shards + 1)] + [(size, True) for size in range(1, racked + 1)]
-    sizes.sort(reverse=True)  # the longest first
+def check_all(shards: int, racked: int, spanned: int = 0, jobs: int = 1) -> Checked:
+    """Every cluster up to these sizes: without racks, with racks, and with more racks, where one set stands for all that span as much."""
+    work = [(size, False, False, 0) for size in range(1, shards + 1)]
+    work += [(size, True, False, 0) for size in range(1, racked + 1)]
+    work += [(size, True, True, part) for size in range(racked + 1, spanned + 1) for part in range(_PARTS)]
+    work.sort(reverse=True)  # the longest first
     if jobs == 1:
-        parts = [check_size(*each) for each in sizes]
+        parts = [check_size(*each) for each in work]
     else:
         with Pool(jobs) as pool:
-            parts = pool.starmap(check_size, sizes, chunksize=1)
+            parts = pool.starmap(check_size, work, chunksize=1)
     return Checked(
         *(
             sum(getattr(part, name) for part in parts)
@@ -232,9 +276,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check what placement promises on every small cluster.")
     parser.add_argument("--shards", type=int, default=16, help="largest cluster without racks")
     parser.add_argument("--racked", type=int, default=9, help="largest cluster with racks in its regions")
+    parser.add_argument(
+        "--spanned",
+        type=int,
+        default=11,
+        help="largest cluster with racks of which one set stands for all that lie in as many regions, racks and nodes",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
-    checked = check_all(args.shards, args.racked, args.jobs)
+    checked = check_all(args.shards, args.racked, args.spanned, args.jobs)
     print(checked)
     for text in checked.wrong[:20]:
         print(text, file=sys.stderr)

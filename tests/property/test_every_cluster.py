@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
@@ -17,7 +18,7 @@ from logdevice_py.placement.policies import RegionAware
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.placement.topology import Topology
 from tests.property.acknowledgement import fewest_acknowledgements, refused_acknowledgement
-from tests.property.every_cluster import built, check_all, partitions, properties, shapes
+from tests.property.every_cluster import built, check_all, partitions, properties, shapes, span_classes
 
 
 def test_every_small_cluster_keeps_what_it_promises() -> None:
@@ -27,6 +28,26 @@ def test_every_small_cluster_keeps_what_it_promises() -> None:
     assert (checked.clusters, checked.properties) == (85, 1278)
     assert checked.sets > 100_000
     assert checked.picks > 25_000
+
+
+def test_one_set_of_all_that_span_as_much_shows_the_same() -> None:
+    alone, spanned = check_all(0, 5), check_all(0, 0, 5)
+    print(spanned)
+    assert spanned.wrong == []
+    assert (spanned.clusters, spanned.properties, spanned.sets) == (alone.clusters, alone.properties, alone.sets)
+    assert spanned.classes < alone.classes
+    assert spanned.picks > 1_000
+
+
+def test_one_set_stands_for_all_that_span_as_much_and_each_is_as_likely() -> None:
+    shape, rng = ((2, 1), (2,)), random.Random(3)
+    drawn: Counter[tuple[int, ...]] = Counter()
+    for _ in range(300):
+        found = dict(span_classes(shape, rng))
+        assert sum(found.values()) == 2**5
+        drawn.update(counts for counts in found if sum(counts) == 2 and counts[2] == 1)
+    # two nodes in two regions and racks: a shard of the second region beside one of two, or the one, of the first
+    assert 0.5 < drawn[1, 0, 1] / (2 * drawn[0, 1, 1]) < 2
 
 
 def _one_domain_more(original: Callable[..., FMajority]) -> Any:
@@ -59,11 +80,17 @@ def _one_region_less(original: Callable[..., Any]) -> Any:
         ),
     ],
 )
+@pytest.mark.parametrize("sizes", [(5, 0, 0), (0, 0, 5)])
 def test_what_breaks_a_promise_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, cls: type[Any], name: str, wrong: Callable[[Any], Any], text: str
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, int, int],
+    cls: type[Any],
+    name: str,
+    wrong: Callable[[Any], Any],
+    text: str,
 ) -> None:
     monkeypatch.setattr(cls, name, wrong(getattr(cls, name)))
-    found = check_all(5, 0).wrong
+    found = check_all(*sizes).wrong
     assert any(text in each for each in found)
 
 
