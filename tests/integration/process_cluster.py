@@ -33,12 +33,15 @@ Position = tuple[int, int]
 class ForkingSupervisor(Supervisor):
     """Its nodes are forked by a process that has imported what they import, and die with that one."""
 
+    program: tuple[str, ...] = ("server.logdeviced",)
+    """What a node runs, before the arguments of ``logdeviced``."""
+
     async def spawn(self, command: list[str], output: int) -> ForkedProcess:
         own = own_program("server.logdeviced")
         assert command[: len(own)] == own
         arguments = command[len(own) :]
         arguments[arguments.index("--die-with") + 1] = str(forked.parent())
-        return await forked.fork("server.logdeviced", *arguments, output=output)
+        return await forked.fork(*self.program, *arguments, output=output)
 
 
 class ProcessCluster:
@@ -106,11 +109,13 @@ async def process_cluster(
     log_tree: bool = False,
     rebuilding: bool = False,
     change: Callable[[ClusterConfig], ClusterConfig] = lambda config: config,
+    supervised_by: Callable[[Path, ClusterConfig], Supervisor] = ForkingSupervisor,
 ) -> AsyncIterator[ProcessCluster]:
     """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test.
 
     Args:
         change: makes of the configuration the one that is used.
+        supervised_by: makes who starts the nodes.
     """
     config = make_config(
         directory,
@@ -132,7 +137,7 @@ async def process_cluster(
             config, logs=LogTree.build(defaults={**tree.defaults, **attributes}, groups=groups)
         )
     config = change(config)
-    supervisor = ForkingSupervisor(directory, config)
+    supervisor = supervised_by(directory, config)
     write_cluster_file(directory, config)
     while not layout.is_free(directory):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.1)  # another test has a cluster at the same addresses, which ends with it
@@ -165,10 +170,13 @@ class Journal:
 
 
 class StreamWorkload:
-    """One BufferedWriter that appends numbered records until told to stop."""
+    """One BufferedWriter that appends numbered records until told to stop; `pause`: seconds between two batches."""
 
-    def __init__(self, client: Client, log: int, *, name: str = "w", batch: int = 20, size: int = 40) -> None:
+    def __init__(
+        self, client: Client, log: int, *, name: str = "w", batch: int = 20, size: int = 40, pause: float = 0
+    ) -> None:
         self.client, self.log, self.name, self.batch, self.size = client, LogId(log), name, batch, size
+        self._pause = pause
         self.journal = Journal()
         self.sent = 0
         self._stop = asyncio.Event()
@@ -189,6 +197,8 @@ class StreamWorkload:
                     assert position not in self.journal.acknowledged, "a position was given twice"
                     self.journal.acknowledged[position] = payload
                     self.journal.order.append(position)
+                if self._pause:
+                    await asyncio.sleep(self._pause)
 
     def _payload(self, number: int) -> bytes:
         return f"{self.name}-{number}-".encode().ljust(self.size, b".")
@@ -216,10 +226,11 @@ class StreamWorkload:
 
 
 class DirectWorkload:
-    """Several tasks that append one record each at a time, remembering what is in doubt."""
+    """Several tasks that append one record each at a time, remembering what is in doubt; `pause`: seconds between two records of one."""
 
-    def __init__(self, client: Client, log: int, *, tasks: int, name: str = "d") -> None:
+    def __init__(self, client: Client, log: int, *, tasks: int, name: str = "d", pause: float = 0) -> None:
         self.client, self.log, self.name = client, LogId(log), name
+        self._pause = pause
         self.journal = Journal()
         self._stop = asyncio.Event()
         self._tasks = [asyncio.create_task(self._run(index)) for index in range(tasks)]
@@ -241,6 +252,8 @@ class DirectWorkload:
             last = position
             assert position not in self.journal.acknowledged, "a position was given twice"
             self.journal.acknowledged[position] = payload
+            if self._pause:
+                await asyncio.sleep(self._pause)
 
     async def finish(self) -> Journal:
         """Stop and give the journal."""
