@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import msgpack
 import pytest
 
-from logdevice_py import SimulationFailed
+from logdevice_py import START, Client, Position, SimulationFailed
 from streams.attributes import StreamAttributes
 from streams.commands import AcquireStream
 from streams.leases import Lease
+from streams.namespace import Namespace
+from streams.reading import StreamReader
 from streams.state import NamespaceState
+from streams.stream import Stream
 from streams.writers import ExclusiveWriter
+from tests.simulation.causes import innermost
 from tests.simulation.stream_names import names
 from tests.simulation.stream_owners import OWNERS, owners
 from tests.simulation.stream_truncations import stream_truncations
@@ -103,6 +108,78 @@ def test_truncations_are_taken_back_and_times_never_fall_whatever_clocks_say(
     told = simulate(stream_truncations, seed=seed, **CLOCKS)
     assert len(told.acknowledged) > 30
     assert told.cuts
+
+
+def _trims_what_is_truncated(patch: pytest.MonkeyPatch) -> None:
+    """What is truncated is trimmed at once."""
+    truncate = Stream.truncate
+
+    async def trim(self: Stream, position: Position, **options: Any) -> None:
+        await truncate(self, position, **options)
+        await self.namespace.client.trim(self.log, position.lsn - 1)
+
+    patch.setattr(Stream, "truncate", trim)
+
+
+def _reads_what_is_truncated(patch: pytest.MonkeyPatch) -> None:
+    """A reader begins where it is told, truncated or not."""
+
+    async def open_anywhere(self: StreamReader, timeout: float | None) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Stream, "min_active", START)
+            await opened(self, timeout)
+
+    opened = StreamReader._open
+    patch.setattr(StreamReader, "_open", open_anywhere)
+
+
+def _ends_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Who ends a stream says so, and the log goes on."""
+
+    async def nothing(self: Client, log: int, **options: Any) -> None:
+        pass
+
+    patch.setattr(Client, "mark_end", nothing)
+
+
+TRUNCATION_FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
+    ("what is truncated is trimmed", _trims_what_is_truncated, "rule 1"),
+    ("readers do not look where the stream begins", _reads_what_is_truncated, "rule 3"),
+    ("the log of a stream that ended goes on", _ends_nothing, "rule 5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("put", "rule"), [fault[1:] for fault in TRUNCATION_FAULTS], ids=[fault[0] for fault in TRUNCATION_FAULTS]
+)
+def test_each_rule_of_truncations_that_is_left_out_is_noticed(
+    simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, put: Callable[[pytest.MonkeyPatch], None], rule: str
+) -> None:
+    put(monkeypatch)
+
+    def hunt() -> None:
+        for seed in range(5):
+            simulate(stream_truncations, seed=seed, **CLUSTER)
+
+    with pytest.raises((SimulationFailed, AssertionError)) as failed:
+        hunt()
+    assert re.search(rule, str(innermost(failed.value))), failed.value
+
+
+def test_a_log_that_a_deleted_stream_leaves_is_noticed(
+    simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(self: Namespace, path: str, timeout: float | None) -> None:
+        pass
+
+    monkeypatch.setattr(Namespace, "_remove_group", nothing)
+
+    def hunt() -> None:
+        for seed in range(5):
+            simulate(names, seed=seed, **CLUSTER)
+
+    with pytest.raises(SimulationFailed, match="rule 5"):
+        hunt()
 
 
 def test_times_that_a_sequencer_takes_from_its_own_clock_alone_are_noticed(
