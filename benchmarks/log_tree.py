@@ -1,4 +1,4 @@
-"""What a large log tree costs, with real processes: ``python -m benchmarks.log_tree [--groups N]``."""
+"""What a large log tree costs, with real processes: ``python -m benchmarks.log_tree [--groups N]``; with ``--trouble``: how long a command takes with a node dead and a node paused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.percentiles import percentile
 from client.client import Client
 from ldquery.session import LDQuery
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import LOG_TREE_DELTAS, NodeId
 from server.dev import layout
 from server.dev.dev_cluster import make_config
 from server.dev.readiness import wait_until_acquainted
@@ -21,6 +21,9 @@ from server.dev.supervisor import Supervisor, write_cluster_file
 _NODES = 5
 _UNDER_WAY = 500
 _ALONE = 200
+_IN_TROUBLE = 500
+_CALM_SECONDS = 2.0
+"""From when on after nodes fail commands are counted."""
 
 
 async def _until_known(client: Client) -> int:
@@ -55,13 +58,33 @@ async def _make(client: Client, groups: int) -> None:
     print(f"{groups} groups made in {took:.1f} s: {groups / took:.0f} a second")
 
 
-async def _make_alone(client: Client) -> None:
+async def _make_alone(client: Client, name: str = "alone", commands: int = _ALONE) -> None:
     took = []
-    for number in range(_ALONE):
+    for number in range(commands):
         began = time.monotonic()
-        await client.make_log_group(f"/alone-{number}")
+        await client.make_log_group(f"/{name}-{number}")
         took.append(1e3 * (time.monotonic() - began))
-    print(f"one command: median {statistics.median(took):.1f} ms, p99 {percentile(took, 0.99):.1f} ms")
+    numbers = (
+        f"median {statistics.median(took):.1f} ms, p99 {percentile(took, 0.99):.1f} ms, longest {max(took):.1f} ms"
+    )
+    print(f"one command: {numbers}")
+
+
+async def _measure_in_trouble(supervisor: Supervisor, file: str) -> None:
+    """The node that sequences the tree is killed, and another one stopped, at the same time."""
+    async with Client(file) as client:
+        await _make_alone(client, "well")
+        dead = int((await client.sequencer(int(LOG_TREE_DELTAS))).node)
+        paused = (dead + 1) % _NODES
+        await asyncio.gather(supervisor.kill(dead), supervisor.pause(paused))
+        failed = time.monotonic()
+        await client.make_log_group("/first", timeout=60)
+        print(
+            f"N{dead}, which sequenced the tree, dead and N{paused} paused: the next command took {time.monotonic() - failed:.1f} s"
+        )
+        await asyncio.sleep(max(0.0, failed + _CALM_SECONDS - time.monotonic()))
+        await _make_alone(client, "troubled", _IN_TROUBLE)
+        await supervisor.resume(paused)
 
 
 async def _measure(supervisor: Supervisor, file: str, groups: int) -> None:
@@ -88,7 +111,7 @@ async def _measure(supervisor: Supervisor, file: str, groups: int) -> None:
     print(f"a node that was killed knew them {time.monotonic() - began:.1f} s after its start")
 
 
-async def run(groups: int) -> None:
+async def run(groups: int, *, trouble: bool) -> None:
     """Start a cluster, measure, stop it."""
     with tempfile.TemporaryDirectory(prefix="logdevice-") as path:
         directory = Path(path)
@@ -103,7 +126,8 @@ async def run(groups: int) -> None:
             await wait_until_acquainted(
                 config, lambda: list(map(NodeId, range(_NODES))), timeout=60, access=supervisor.admin_access
             )
-            await _measure(supervisor, str(layout.cluster_file(directory)), groups)
+            file = str(layout.cluster_file(directory))
+            await (_measure_in_trouble(supervisor, file) if trouble else _measure(supervisor, file, groups))
         finally:
             await supervisor.stop_all()
 
@@ -112,7 +136,9 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="benchmarks.log_tree", description=__doc__)
     parser.add_argument("--groups", type=int, default=100_000, help="how many (default 100000)")
-    asyncio.run(run(parser.parse_args().groups))
+    parser.add_argument("--trouble", action="store_true", help="few groups, with a node dead and a node paused")
+    arguments = parser.parse_args()
+    asyncio.run(run(arguments.groups, trouble=arguments.trouble))
 
 
 if __name__ == "__main__":
