@@ -18,7 +18,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim maintenances deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit upgrade release release-check release-try clean
+.PHONY: help setup java browser promtool format check lint types imports unit property simulation sim maintenances deliberate placement-proof balance mutants process spark spark-long chaos linearizability groups steps test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit upgrade release release-check release-try clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -150,6 +150,9 @@ soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the who
 
 groups: $(STAMP) ## ten members of a group as processes, killed, paused and added for five minutes; prints how long streams waited: SECONDS=n
 	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)
+
+steps: $(STAMP) ## writers, readers, owners, janitor, copier and nodes are killed at each of their steps, which the code declares; some 30 minutes alone: KILLED=nodes or streams
+	@$(PY) -m pytest -q -m "slow or not slow" $(foreach what,$(or $(KILLED),streams nodes),tests/integration/test_$(what:s=)_steps_killed.py)
 
 test: $(STAMP) java browser check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 -m "not slow" tests/property tests/fuzz tests/simulation tests/history tests/stories
