@@ -13,6 +13,7 @@ import pytest
 from logdevice_py import START, Client, Position, SimulationFailed
 from streams.attributes import StreamAttributes
 from streams.commands import AcquireStream
+from streams.lease_holder import LeaseHolder
 from streams.leases import Lease
 from streams.namespace import Namespace
 from streams.reading import StreamReader
@@ -23,6 +24,7 @@ from tests.simulation.causes import innermost
 from tests.simulation.stream_names import names
 from tests.simulation.stream_owners import OWNERS, owners
 from tests.simulation.stream_truncations import stream_truncations
+from tests.slow import quick
 
 SEEDS = range(3)
 CLUSTER: dict[str, Any] = {"nodes": 5, "replicate": "node:3", "log_tree": True, "virtual_seconds": 3000}
@@ -88,6 +90,26 @@ def test_each_rule_of_owners_that_is_left_out_is_noticed(
 
     with pytest.raises((SimulationFailed, AssertionError), match=rule):
         hunt()
+
+
+@pytest.mark.parametrize("seed", quick(SEEDS, 1))
+def test_owners_who_wait_for_no_lease_break_no_rule(
+    simulate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Leases only choose who tries: an owner that lives is superseded all the time, and each of its later writes is refused."""
+
+    async def take_at_once(self: LeaseHolder, wait_us: int | None = None) -> None:
+        await self._stop()
+        await self._namespace.current()
+        while not await self._try(self._commands.look()):
+            pass
+        self.renewing = self._namespace.client.loop.create_task(self._renew())
+
+    monkeypatch.setattr(LeaseHolder, "acquire", take_at_once)
+    told = simulate(owners, seed=seed, **CLUSTER)
+    assert told.late > 5
+    assert told.outcomes["FENCED"] > 5, told.outcomes
+    assert told.outcomes["OK"] > 5, told.outcomes
 
 
 @pytest.mark.parametrize("seed", SEEDS)
