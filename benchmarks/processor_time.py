@@ -93,7 +93,7 @@ _KINDS: Final[dict[str, tuple[Callable[[_Work, int], Awaitable[int]], int]]] = {
 }
 
 
-def _spent(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Processor seconds of a process' threads."""
     total = 0
     for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -120,9 +120,9 @@ async def _serve(config: str, nodes: list[int]) -> None:
         await work.lone(200)  # everything is activated and warm
         while line := await asyncio.to_thread(sys.stdin.readline):
             name, count = json.loads(line)
-            before, began = sum(map(_spent, processes)), time.perf_counter()
+            before, began = sum(map(processor_seconds, processes)), time.perf_counter()
             records = await _KINDS[name][0](work, count)
-            took, spent = time.perf_counter() - began, sum(map(_spent, processes)) - before
+            took, spent = time.perf_counter() - began, sum(map(processor_seconds, processes)) - before
             print(json.dumps({"us": spent / records * 1e6, "per_second": records / took}), flush=True)
 
 

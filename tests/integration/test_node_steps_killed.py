@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from client.client import Client
-from ldquery.ctl.event_log import wait_until_rebuilt
+from ldquery.ctl.event_log import read_rebuilding_set, wait_until_rebuilt
 from logdevice_py import START, GuardError, Namespace, Record
 from logdevice_py import Position as StreamPosition
 from logdevice_py.config.cluster import ClusterConfig
@@ -122,7 +122,7 @@ class Trouble:
         ):
             await happens()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(4):
+                async with asyncio.timeout(4 if happens != self._one_loses_its_disk else SECONDS):
                     while not (self.steps / KILLED / step).exists():  # noqa: ASYNC110 - of other processes
                         await asyncio.sleep(0.02)
             if (self.steps / KILLED / step).exists():
@@ -171,9 +171,18 @@ class Trouble:
         lost = (await self._home() + 1) % len(self.supervisor.config.nodes)
         with contextlib.suppress(CommandError):
             await self.supervisor.kill(lost)
-            await asyncio.sleep(5)
+            async with asyncio.timeout(SECONDS):
+                while not await self._is_lost(lost):  # noqa: ASYNC110 - nodes tell each other
+                    await asyncio.sleep(0.2)
             await self.supervisor.wipe(lost)
         self.wiped = lost
+
+    async def _is_lost(self, node: int) -> bool:
+        """Whether the event log says so."""
+        with contextlib.suppress(LogDeviceError):
+            entry = (await read_rebuilding_set(self.client)).shards.get(shard_id(NodeId(node)))
+            return entry is not None and entry.lost == entry.generation
+        return False
 
     async def revive(self) -> None:
         """Start what is dead, until all run."""
