@@ -207,6 +207,8 @@ class ClientSession:
         for node in nodes:
             self.appends.on_node_dead(node, now)
             self.writers.on_node_dead(node, now)
+        if nodes:
+            self.streams.on_nodes_dead(lambda log: any(self.routes.was_at(log, node) for node in nodes), now)
 
     def _expire_refusals(self, now: Micros) -> None:
         self.view.expire(now)

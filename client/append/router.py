@@ -71,6 +71,15 @@ class Routes:
             known.changes = self.view.changes
         return known.node
 
+    def was_at(self, log: LogId, dead: NodeId) -> bool:
+        """Whether a node that died sequenced the log, as far as is known: by what a redirect taught us, or because it would be located if it lived."""
+        known = self._known.get(log)
+        if known is not None and known.node == dead:
+            return True
+        return dead in self.config.nodes and dead == locate_sequencer(
+            data_log_of(log), self.config, lambda node: node == dead or self.view.may_sequence(node)
+        )
+
     def learned(self, log: LogId, node: NodeId) -> None:
         """A node other than the located one serves the log."""
         known = self._log(log)

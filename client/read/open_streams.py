@@ -138,6 +138,10 @@ class OpenStreams:
         for stream in list(self._by_id.values()):
             stream.on_config(config, now)
 
+    def on_nodes_dead(self, was_sequenced: Callable[[LogId], bool], now: Micros) -> None:
+        """Nodes died. was_sequenced: whether they sequenced a log, as far as is known."""
+        self._release_lookup.on_nodes_dead(was_sequenced, now)
+
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A connection to a node is established."""
         for stream in list(self._by_id.values()):

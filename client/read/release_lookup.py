@@ -65,6 +65,22 @@ class ReleaseLookup:
         if self._streams and self._timer is None:
             self._timer = self._timers.at(now + self._settings.release_lookup_us, self._look)
 
+    def on_nodes_dead(self, was_sequenced: Callable[[LogId], bool], now: Micros) -> None:
+        """Nodes died: what they had acknowledged last may be released nowhere, so streams that wait ask at once, however long they have waited.
+
+        Args:
+            was_sequenced: whether they sequenced a log, as far as is known.
+        """
+        waiting = [each for each in self._streams.items() if not each[1].ready and was_sequenced(each[1].log)]
+        for stream_id, stream in waiting:
+            watched = self._watched.setdefault(stream_id, _Watched())
+            watched.next_lsn, watched.delay, watched.ask_at = stream.next_lsn, self._settings.release_lookup_us, now
+        if waiting:
+            hit("reader_asks_after_a_death")
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._timers.at(now, self._look)
+
     def _look(self, now: Micros) -> None:
         self._timer = None
         for stream_id in [known for known in self._watched if known not in self._streams]:

@@ -76,3 +76,36 @@ def test_many_streams_of_a_log_ask_once() -> None:
     bench.streams.update({number: LookedUpStream() for number in range(1, 100)})
     bench.pass_seconds(5)
     assert bench.asked == [4]
+
+
+def test_when_nodes_die_streams_of_their_logs_ask_at_once_and_then_seldom_again() -> None:
+    bench = Bench()
+    theirs, other = LookedUpStream(), LookedUpStream()
+    other.log = LogId(8)
+    bench.streams.update({1: theirs, 2: other})
+    bench.pass_seconds(50)  # both ask every minute by now
+    bench.asked.clear()
+    bench.lookup.on_nodes_dead(lambda log: log == theirs.log, bench.now)
+    bench.timers.advance(bench.now)
+    assert bench.asked == [50]
+    bench.pass_seconds(8)
+    assert bench.asked == [50, 54]
+
+
+def test_a_stream_that_has_moved_a_moment_ago_asks_when_its_node_dies() -> None:
+    bench = Bench()
+    stream = bench.streams[1] = LookedUpStream()
+    bench.pass_seconds(3)
+    stream.next_lsn = compose_lsn(1, 9)
+    bench.lookup.on_nodes_dead(lambda log: True, bench.now)
+    bench.timers.advance(bench.now)
+    assert bench.asked == [3]
+
+
+def test_what_the_application_does_not_take_needs_no_question_when_a_node_dies() -> None:
+    bench = Bench()
+    bench.streams[1] = LookedUpStream()
+    bench.streams[1].ready = True
+    bench.lookup.on_nodes_dead(lambda log: True, bench.now)
+    bench.timers.advance(bench.now)
+    assert bench.asked == []
