@@ -38,7 +38,7 @@ from server.node import Node
 from storage_node.repair.notices import Notice
 
 ARMED, KILLED, REACHED, DECLARED = "armed", "killed", "reached", "declared"
-"""In the directory: an empty file for each step that is armed, one for each at which a node died, and what nodes say of steps."""
+"""In the directory: an empty file for each step that is armed, one for each at which a node died, with its process, and what nodes say of steps."""
 NODE_PACKAGES = ("epoch_store.", "sequencer.", "server.")
 """Where updaters of metadata are defined."""
 LINES = (Notice, LogNotice, EventLogNotice)
@@ -116,6 +116,7 @@ class Fate:
             os.rename(f"{self._directory}/{ARMED}/{name}", f"{self._directory}/{KILLED}/{name}")
         except FileNotFoundError:
             return
+        (self._directory / KILLED / name).write_text(self._name)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

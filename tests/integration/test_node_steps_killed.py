@@ -123,12 +123,21 @@ class Trouble:
             await happens()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(4 if happens != self._one_loses_its_disk else SECONDS):
-                    while not (self.steps / KILLED / step).exists():  # noqa: ASYNC110 - of other processes
+                    while not self._is_killed(step):  # noqa: ASYNC110 - of other processes
                         await asyncio.sleep(0.02)
-            if (self.steps / KILLED / step).exists():
+            if self._is_killed(step):
                 return True
         (self.steps / ARMED / step).unlink(missing_ok=True)
-        return (self.steps / KILLED / step).exists()
+        return False
+
+    def _is_killed(self, step: str) -> bool:
+        """Whether a node has died there, and its end is known."""
+        file = self.steps / KILLED / step
+        process = file.read_text() if file.exists() else ""
+        running = {
+            str(child.process.pid) for child in self.supervisor.children.values() if child.process.returncode is None
+        }
+        return bool(process) and process not in running
 
     async def _nothing(self) -> None:
         pass
