@@ -42,7 +42,7 @@ Work = Callable[[int], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairOfWork:
     """The same work with something and without it."""
 
     name: str
@@ -71,7 +71,7 @@ class Workloads:
         """Of the last conditional append of each log."""
         self._txids = itertools.count(1)
 
-    async def comparisons(self, numbered: int) -> list[Comparison]:
+    async def comparisons(self, numbered: int) -> list[PairOfWork]:
         """All of them; `numbered` is a log whose appends have transaction ids."""
         chained, *streams = [stream.log for stream in self._streams[1:]]
 
@@ -88,16 +88,16 @@ class Workloads:
                 await self._client.append(numbered, _PAYLOAD, txid=next(self._txids))
 
         return [
-            Comparison("writer of a stream, of a log", 200_000, stream_writer, log_writer, "records a second: 0.9"),
-            Comparison("lone appends with and without a guard", 1000, with_txid, self._lone, "processor time: 1.03"),
-            Comparison(
+            PairOfWork("writer of a stream, of a log", 200_000, stream_writer, log_writer, "records a second: 0.9"),
+            PairOfWork("lone appends with and without a guard", 1000, with_txid, self._lone, "processor time: 1.03"),
+            PairOfWork(
                 "conditional appends, lone appends",
                 1000,
                 lambda count: self._in_step(chained, count),
                 self._lone,
                 "records a second: 0.9",
             ),
-            Comparison(
+            PairOfWork(
                 "the same over 64 streams, 64 logs",
                 10_000,
                 lambda count: self._each(self._in_step, streams, count),
@@ -146,7 +146,7 @@ async def _measured(work: Work, count: int, processes: list[int]) -> tuple[float
     return count / took, (sum(map(processor_seconds, processes)) - before) / count * 1e6
 
 
-async def _compare(comparison: Comparison, pairs: int, scale: float, processes: list[int]) -> None:
+async def _compare(comparison: PairOfWork, pairs: int, scale: float, processes: list[int]) -> None:
     count = max(_STREAMS, int(comparison.count * scale))
     rates: list[tuple[float, float]] = []
     costs: list[tuple[float, float]] = []
