@@ -161,7 +161,7 @@ def _host() -> Any:
         duties=list,
         health=dict,
         metric_sources=dict,
-        config=SimpleNamespace(name="dev", version=1, log=lambda log: None),
+        config=SimpleNamespace(name="dev", uuid=b"x" * 16, version=1, log=lambda log: None),
         node=SimpleNamespace(sequencer=None, storage=None),
         live_settings=LiveSettings({}, {}),
         configuration=SimpleNamespace(read=_no_epoch_store),
