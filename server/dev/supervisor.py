@@ -345,7 +345,7 @@ class Supervisor:
         members = [node for node, member in sorted(self.config.nodes.items()) if member.location.region == region]
         if not members:
             there = ", ".join(sorted({member.location.region for member in self.config.nodes.values()}))
-            raise NothingThereError(f"there is no region {region}; there are {there}")
+            raise NothingThereError(f"there is no region {region}; there are {there}. A node is written like N0, or 0")
         running = self.running()
         chosen = [node for node in members if (node in running) is (command != "start")]
         said: list[str] = await asyncio.gather(*(getattr(self, command)(node) for node in chosen))

@@ -73,7 +73,7 @@ def is_active(node: SimNode) -> bool:
 
 def play() -> None:
     # where readers ask when it is due, and not at once when others seem dead: the old sequencer hears of the drain only after it has written
-    asked_later = mock.patch.object(ReleaseLookup, "on_nodes_dead", lambda *arguments: None)
+    asked_later = mock.patch.object(ReleaseLookup, "on_nodes_dead", return_value=None)
     with FAULTS["idle_logs_left_alone"].planted(), FAULTS["drain_leaves_idle_logs"].planted(), asked_later:
         play_while_idle_logs_are_left_alone()
 

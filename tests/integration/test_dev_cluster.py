@@ -150,8 +150,11 @@ def test_nodes_are_named_with_and_without_their_letter(running: Path, capsys: py
         assert f"there is no node {node.removeprefix('N')}; there are 0, 1" in said(
             capsys, "kill", node, "--dir", str(running)
         )
+    assert "there is no region one; there are dev. A node is written like N0" in said(
+        capsys, "kill", "one", "--dir", str(running)
+    )
     with pytest.raises(SystemExit):
-        main(["kill", "one", "--dir", str(running)])
+        main(["restart", "one", "--dir", str(running)])
     assert "'one' is no node: write it like N0, or 0" in capsys.readouterr().err
     assert "is running already" in said(capsys, "start", "N1", "--dir", str(running))
 
