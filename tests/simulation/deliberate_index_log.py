@@ -1,4 +1,4 @@
-"""Deliberate faults of index logs: a rule each of D24, of the manifest, of jobs, of writers and of readers, that the code forgets."""
+"""Deliberate faults of index logs: a rule each of merging, of the manifest, of jobs, of writers and of readers, that the code forgets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from indexlog import columns, jobs, writer
 from indexlog.index_log import IndexLog
 from indexlog.manifest.commands import BeginJob, Deal, DropIndex, Forget, Replace
 from indexlog.manifest.parts import Part
 from indexlog.manifest.state import ManifestState
 from indexlog.planning import MergePlan, garbage
-from indexlog.records import Modification
 from indexlog.spark import tasks
 from logdevice_py.core.units import Timestamp
 from tests.simulation.deliberate_fault import Place, deliberate
@@ -47,12 +48,13 @@ def new_raw_logs_dealt_early(original: Change) -> Change:
     return lambda self: self.generations[-1] if self.generations[-1].ends is None else original(self)
 
 
-@of_index_logs("a modification that deletes keeps what was there before when files are merged", (columns, "merge"))
+@of_index_logs("a modification that deletes keeps what was there before when files are merged", (columns, "_folded"))
 def deletes_keep_what_was_there(original: Change) -> Change:
-    def merge(older: Modification, newer: Modification) -> Modification:
-        return original(older, replace(newer, deleted=False))  # type: ignore[no-any-return]
+    def folded(table: pa.Table, order: pa.Array, is_last: pa.Array) -> Any:
+        none = pa.array([False] * len(table), pa.bool_())
+        return original(table.set_column(1, columns.SCHEMA.field("deleted"), none), order, is_last)
 
-    return merge
+    return folded
 
 
 @of_index_logs("files are merged as if the newest were the oldest", (jobs, "do_merge"), (tasks, "do_merge"))
