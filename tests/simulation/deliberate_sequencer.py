@@ -140,16 +140,29 @@ def copyset_in_one_region(original: Change) -> Change:
     return pick
 
 
-@deliberate("a frame of a write stream is taken though one before it is missing", (KnownWriters, "judge"))
+@deliberate(
+    "a frame of a write stream is taken though one before it is missing",
+    (KnownWriters, "judge"),
+    (KnownWriters, "give_back"),
+)
 def stream_frame_out_of_order(original: Change) -> Change:
+    """Where the frame behind the gap is refused as well, the stream is not forgotten: the one behind that is taken."""
+
     def judge(self: KnownWriters, frame: Frame, resume: bool, exclusive: bool = False) -> FrameVerdict:
         stream = self._streams.get(frame.writer)
         if stream is not None and frame.sequence > stream.last + 1:
             stream.last = frame.sequence - 1
             stream.recent.clear()
-        return original(self, frame, resume, exclusive)
+        verdict: FrameVerdict = original(self, frame, resume, exclusive)
+        return verdict
 
-    return judge
+    def give_back(self: KnownWriters, frame: Frame) -> None:
+        stream = self._streams.get(frame.writer)
+        original(self, frame)
+        if stream is not None:
+            self._streams.setdefault(frame.writer, stream)
+
+    return judge if original.__name__ == "judge" else give_back
 
 
 @deliberate("a frame of a write stream is taken for a repetition whatever its content is", (Frame, "repeats_as_stored"))

@@ -180,6 +180,8 @@ class LogHistory:
         self.losses: list[Gap] = []
         """DATALOSS that a reader got."""
         self.attempts: dict[bytes, Attempt] = {}
+        self.overtaken: list[Attempt] = []
+        """Of write streams: those that failed because a later frame is stored without them, as their client says."""
         self.unanswered: Counter[bytes] = Counter()
         """By application, how many of its appends have no answer yet."""
         self.at: dict[Position, bytes] = {}
@@ -454,6 +456,9 @@ class LogHistory:
                 assert two.position is not None
                 if one.position >= two.position:
                     self.fail(f"order: {_name(one)} at {_at(one.position)}, {_name(two)} at {_at(two.position)}")
+        if self.overtaken and not self.came_back and not self.loses:
+            # A client does not send them again: their order would be wrong. So that is right whatever sequencers and recovery do.
+            self.fail(f"a later frame of the write stream is stored without {_name(self.overtaken[0])}")
 
 
 def _lsn(record: tuple[int, int, bytes]) -> int:

@@ -33,6 +33,7 @@ QUICK = (
     "preempted_entry_acknowledged",
     "release_before_recovery",
     "release_beyond_lng",
+    "stream_frame_out_of_order",
 )
 BY_HISTORIES = ("bridge_forgotten", "missing_is_hole", "doubtful_frame_repeated", "previous_lsn_dropped")
 

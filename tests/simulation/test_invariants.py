@@ -27,7 +27,7 @@ from storage_node.log_store.interface import LogMetadataKind, WriteBatch, WriteS
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.stored_metadata import encode_epoch
 from tests.history.stage import LOG, config_text
-from tests.simulation.history import LogHistory, Violation
+from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.holding_invariants import HoldingInvariants
 from tests.simulation.invariants import EpochModel, Invariants, LogModel
 from tests.simulation.time_finder import TimeFinder
@@ -272,3 +272,32 @@ class TestEmptyLogs:
         self.hold(FIRST)
         self.look(loses=True, trimmed=SOUND)
         self.look(loses=False, trimmed=SOUND)
+
+
+class TestOvertakenFrames:
+    """A client does not send a frame again that one of its later frames was stored without, and fails its records."""
+
+    def setup_method(self) -> None:
+        self.whole = Observation("whole", 1, records=[(1, 0, b"w1-2-")], last=1)
+
+    def history(self, *, loses: bool = False) -> LogHistory:
+        history = LogHistory(LOG, loses=loses)
+        overtaken, later = (
+            history.attempt(payload, (0, 0), "w1 0", n) for n, payload in ((1, b"w1-1-"), (2, b"w1-2-"))
+        )
+        history.acknowledge(later, 1, 0)
+        history.note_failure(overtaken, maybe_applied=False)
+        history.overtaken.append(overtaken)
+        return history
+
+    def test_sequencers_and_recovery_let_none_be_overtaken(self) -> None:
+        with pytest.raises(Violation, match="a later frame of the write stream is stored without b'w1-1-'"):
+            self.history().check_end(self.whole)
+
+    def test_where_more_is_destroyed_than_tolerated_they_may(self) -> None:
+        self.history(loses=True).check_end(self.whole)
+
+    def test_so_they_may_where_records_came_back_that_recovery_had_decided_against(self) -> None:
+        history = self.history()
+        history.came_back.add(1)
+        history.check_end(self.whole)

@@ -77,6 +77,8 @@ class StreamWriter(Application):
                 for attempt in attempts:
                     # some of the records may have been acknowledged
                     history.note_failure(attempt, maybe_applied=promise.error.maybe_applied or len(attempts) > 1)
+                if promise.error.status is Status.ABORTED:
+                    history.overtaken += attempts
                 if promise.error.status is Status.WRITE_STREAM_BROKEN and streams is self.streams:
                     assert not promise.error.retriable
                     assert self.cluster.fault_effects[_FORGED], "nobody sent under the id of another"
