@@ -10,7 +10,7 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import default_metadata_nodeset
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId, node_of
-from logdevice_py.core.lsn import LSN_OLDEST
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.simulation.network import NetworkSettings
@@ -180,15 +180,25 @@ class Stage:
 
     def read(self, until: int, *, single_copy: bool = False) -> Observation:
         """Read the whole log."""
-        client, history = self.client(), self.history
-        seen = Observation("reader", LSN_OLDEST)
-        history.observations.append(seen)
-        reader = SimReader(
-            client, LOG, LSN_OLDEST, until, lambda batch: history.observe(seen, batch), single_copy=single_copy
-        )
-        client.event(reader.start)
+        seen, reader = self._reader(self.client(), LSN_OLDEST, until, single_copy=single_copy)
         self.run_until(f"a reader of everything ({reader.stream.waiting_for()})", lambda: reader.finished)
         return seen
+
+    def follow(self, client: SimClient, first: Lsn) -> None:
+        """Read from an LSN on for as long as the schedule goes on."""
+        self._reader(client, first, LSN_MAX)
+
+    def _reader(
+        self, client: SimClient, first: Lsn, until: int, *, single_copy: bool = False
+    ) -> tuple[Observation, SimReader]:
+        history = self.history
+        seen = Observation("reader", first)
+        history.observations.append(seen)
+        reader = SimReader(
+            client, LOG, first, until, lambda batch: history.observe(seen, batch), single_copy=single_copy
+        )
+        client.event(reader.start)
+        return seen, reader
 
     def finish(self) -> Observation:
         """Mend everything, append once more, and compare what readers see with what was acknowledged."""
