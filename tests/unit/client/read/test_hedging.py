@@ -88,6 +88,19 @@ class TestWhen:
         h.advance(T)
         assert sorted(h.hedge_starts) == [1, 2]
 
+    def test_a_shard_is_late_with_the_last_entry_of_its_window_too(self) -> None:
+        h = LateShard(settings=replace(SETTINGS, window_lsns=1))
+        assert h.stream._read_set.senders[shard(0)].window_high == e(1)
+        h.advance(T)
+        assert sorted(h.hedge_starts) == [1, 2]
+
+    def test_a_shard_is_not_late_with_an_entry_beyond_its_window(self) -> None:
+        h = LateShard(released=2, settings=replace(SETTINGS, window_lsns=1))
+        h.records(0, entry(1, 0, 1))
+        assert h.stream.next_lsn == e(2)
+        h.advance(10 * T)
+        assert not h.hedge_starts, "nobody takes e1n1, so nobody may send e1n2"
+
     def test_nobody_is_asked_while_nothing_is_released(self) -> None:
         h = Harness(first=e(1), hedged=True, settings=SETTINGS).begin()
         h.advance(10 * T)
@@ -211,6 +224,15 @@ class TestAnswers:
         h.hedge_records(1, entry(1, 0, 1), entry(2, 0, 1))
         assert h.got()[-2:] == ["e1n1:1", "e1n2:2"]
         assert (h.metrics.hedges_won, h.metrics.hedge_entries) == (1, 2)
+
+    def test_what_hedges_bring_counts_as_received(self) -> None:
+        h = LateShard(released=3)
+        h.advance(T)
+        entries = [entry(1, 0, 1), entry(2, 0, 1)]
+        h.hedge_records(1, *entries)
+        size = sum(len(image) for _, image in entries)
+        assert (h.metrics.entries_received, h.metrics.bytes_received) == (2, size)
+        assert (h.metrics.hedge_entries, h.metrics.hedge_bytes) == (2, size)
 
     def test_what_is_behind_what_came_is_asked_for_again_when_nothing_more_comes(self) -> None:
         h = LateShard(released=3)

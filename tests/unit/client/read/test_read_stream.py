@@ -6,10 +6,13 @@ import pytest
 
 from client.read.items import DataLoss, Gap, GapKind
 from client.read.settings import ReadSettings
+from client.read.shard_statuses import ShardStatuses
 from logdevice_py.core.extensions import TailFlags, TailState, encode_extensions
+from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import GapReason
+from logdevice_py.placement.failure_domains import Authority
+from logdevice_py.protocol.messages import GapReason, ShardStatus, ShardStatusRow
 from tests.unit.client.read.fakes import (
     BRIDGE,
     HOLE,
@@ -75,6 +78,7 @@ class TestDelivery:
         assert not h.stream.finished
         assert len(h.take()) == 2
         assert h.stream.finished
+        assert not h.stream.log_ended
         assert not h.take()
         assert sorted(h.stopped) == [shard(0), shard(1), shard(2)]
 
@@ -156,6 +160,17 @@ class TestDelivery:
             h.advance(100_000)
             h.restarted()
         assert text(h.take()) == ["BRIDGE e1n1000-e2n0"]
+
+    def test_a_bridge_before_the_first_lsn_is_looked_for_ever_further_back(self) -> None:
+        h = Harness(first=lsn(1, 10_000), single_copy=False).begin()
+        begins = []
+        for _ in range(20):
+            begins += [first for first in {start.first for start in h.starts.values()} if first not in begins]
+            for node in range(3):
+                h.gap(node, h.starts[shard(node)].first, lsn(1, 10_000))
+            h.advance(100_000)
+            h.restarted()
+        assert begins == [lsn(1, 10_000 - 1), lsn(1, 10_000 - 64), lsn(1, 10_000 - 64 * 64), lsn(1, 1)]
 
     @pytest.mark.parametrize("damage", [GapReason.CHECKSUM_FAIL, GapReason.UNDER_REPLICATED, None])
     def test_a_copy_before_the_first_lsn_that_cannot_be_read_may_be_the_bridge(self, damage: GapReason | None) -> None:
@@ -351,6 +366,36 @@ class TestDataLoss:
         h.advance(1)
         assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
 
+    @pytest.mark.parametrize("order", ["unreachable first", "said to be lost first"])
+    def test_a_shard_is_waited_for_until_it_cannot_be_reached_and_is_said_to_be_lost(self, order: str) -> None:
+        h = at_first_epoch(copies=1, single_copy=False)
+
+        def let_others_speak() -> None:
+            for _ in range(3):
+                for node in range(2):
+                    h.started(shard(node))
+                    h.gap(node, lsn(1, 1), lsn(1, 3))
+                h.advance(100_000)
+
+        statuses = ShardStatuses()
+        rows = [ShardStatusRow(int(shard(2)), 1, Authority.UNDERREPLICATION.value)]
+        assert statuses.take(PeerId(0), ShardStatus(version=LSN(1), shards=rows, part=0, parts=1))
+        let_others_speak()
+        assert not h.take()
+        if order == "unreachable first":
+            h.down(2)
+        h.stream.on_shard_statuses(statuses, h.now)
+        h.turn()
+        if order == "said to be lost first":
+            let_others_speak()
+            assert not h.take()
+            h.down(2)
+        let_others_speak()
+        (gap,) = h.take()
+        assert text([gap]) == ["DATALOSS e1n1-e1n3"]
+        assert isinstance(gap, Gap)
+        assert gap.loss == DataLoss(False, (shard(2),))
+
     def test_a_shard_that_may_hold_the_only_copy_is_waited_for(self) -> None:
         h = at_first_epoch(single_copy=False)
         h.down(1)
@@ -519,6 +564,21 @@ class TestSingleCopy:
         h.restarted()
         h.records(2, entry(1, 1))
         assert text(h.take()) == ["e1n1:x"]
+
+    def test_single_copies_are_sent_again_when_nothing_is_missing_any_more(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(single_copy_retry_us=10 * SECOND))
+        for node in range(3):
+            h.gap(node, lsn(1, 1), lsn(1, 1))
+        h.advance(100_000)
+        h.restarted()
+        h.records(2, entry(1, 1))
+        assert not h.is_single_copy(0)
+        h.advance(10 * SECOND + 100_000)
+        assert h.is_single_copy(0)
+        h.restarted()
+        rewinds = h.metrics.rewinds
+        h.advance(100 * SECOND)
+        assert h.metrics.rewinds == rewinds, "nothing is in trouble"
 
     def test_the_shards_that_hold_the_stream_up_are_left_out_after_a_second(self) -> None:
         h = at_first_epoch()
@@ -716,6 +776,10 @@ class TestFlowControl:
     def test_the_credit_is_split_over_the_shards(self) -> None:
         h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
         assert {start.bytes_credit for start in h.starts.values()} == {1000}
+
+    def test_a_shard_that_is_alone_gets_all_of_it(self) -> None:
+        h = at_first_epoch(nodes=1, copies=1, settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
+        assert h.starts[shard(0)].bytes_credit == 3000
 
     def test_taking_gives_credit(self) -> None:
         h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))

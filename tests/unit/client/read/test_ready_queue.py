@@ -55,8 +55,9 @@ def test_entries_are_taken_as_they_are_stored_with_the_gaps_between_them() -> No
     queue.put_gap(hole)
     queue.put_entry(second)
     assert queue.take_entries(2) == [(first.header, first.image), hole]
-    assert (len(queue), queue.bytes) == (1, len(second.image))
+    assert (len(queue), queue.bytes, queue.held_from) == (1, len(second.image), compose_lsn(1, 3))
     assert queue.take_entries(2) == [(second.header, second.image)]
+    assert queue.held_from is None, "nothing holds the window up any more"
     assert (len(queue), queue.bytes, metrics.records_delivered) == (0, 0, 2)
     assert first.sender.held == -len(first.image)
 

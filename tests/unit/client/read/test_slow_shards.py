@@ -149,6 +149,13 @@ def test_a_shard_that_sends_its_runs_much_slower_than_the_others_theirs_is_left_
     assert readers.h.metrics.slow_shards == 1
 
 
+def test_a_shard_a_little_slower_that_has_more_to_send_is_not() -> None:
+    """It owes nine times as long as each of the others, which send three times as fast a third as much."""
+    readers = Readers([1, 3, 3], lambda esn: 0 if esn % 50 < 30 else 1 + (esn % 50 - 30) // 10, look=100, size=10_000)
+    assert readers.run(60) == []
+    assert readers.h.metrics.slow_shards == 0
+
+
 def test_an_application_that_takes_nothing_makes_nobody_slow() -> None:
     readers = Readers([10, 10, 0.5], consume=False, buffer_bytes=200_000, shard_buffer_bytes_min=1)
     readers.run(60)

@@ -55,6 +55,16 @@ class TestRoom:
         opened = filled(batch(limit, limit), bytes(limit - BATCH_OVERHEAD - 2 * BYTES_PER_RECORD))
         assert opened.fits(length) is fits
 
+    @pytest.mark.parametrize(("size", "fits"), [(60, True), (61, False)])
+    def test_an_atomic_batch_fits_up_to_what_the_log_takes(self, size: int, fits: bool) -> None:
+        limit = 100 + BATCH_OVERHEAD
+        opened = filled(batch(limit, limit), bytes(40 - BYTES_PER_RECORD))
+        assert opened.fits_whole(2, size) is fits
+
+    @pytest.mark.parametrize(("count", "fits"), [(RECORDS_PER_ENTRY_MAX - 1, True), (RECORDS_PER_ENTRY_MAX, False)])
+    def test_an_atomic_batch_fits_up_to_the_records_of_an_entry(self, count: int, fits: bool) -> None:
+        assert filled(batch(), b"a").fits_whole(count, 100) is fits
+
     def test_a_first_record_always_fits(self) -> None:
         assert batch(100, 100).fits(5000)
 

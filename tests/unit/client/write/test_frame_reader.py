@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from google_crc32c import value as crc32c
 
+from client.read.items import Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.settings import ReadSettings
 from client.write.finder import FoundFrames, StoredFrames
 from client.write.frame_reader import FrameListing, StreamFrameReader, _Search
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
@@ -20,25 +23,28 @@ from logdevice_py.core.entry import (
     encode_entry,
 )
 from logdevice_py.core.ids import ShardId, WriterId
-from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
+from logdevice_py.core.lsn import LSN, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.constituents import ContentMark, content_mark
-from logdevice_py.protocol.messages import AppendFlags
-from tests.unit.client.fakes import LOG, Bench
+from logdevice_py.protocol.messages import AppendFlags, Durability
+from tests.unit.client.fakes import LOG, Bench, cluster
 
 OURS, THEIRS = WriterId(b"o" * 16), WriterId(b"t" * 16)
 STREAM = int(ConstituentFlags.WRITE_STREAM)
 
 
-def search(contents: dict[int, ContentMark] | None = None) -> _Search:
+def search(contents: dict[int, ContentMark] | None = None, config: ClusterConfig | None = None) -> _Search:
     found: list[FoundFrames] = []
 
     def done(frames: FoundFrames, now: Micros) -> None:
         found.append(frames)
 
     request = ReadRequest(log=LOG, stream=1, first=compose_lsn(2, 1), until=compose_lsn(2, 9))
-    return _Search(Bench().session, request, OURS, contents or {}, done, ReadSettings(), ReadMetrics())
+    bench = Bench()
+    if config is not None:
+        bench.session.set_config(config, bench.now)
+    return _Search(bench.session, request, OURS, contents or {}, done, ReadSettings(), ReadMetrics())
 
 
 def frame(writer: WriterId, sequence: int, records: int) -> Constituent:
@@ -73,6 +79,14 @@ def test_a_frame_is_found_by_writer_and_number_and_its_offset_counts_the_records
     assert places == {8: (compose_lsn(2, 4), 3), 9: (compose_lsn(2, 4), 5)}
     assert looking._found[8].timestamp == 77
     assert looking._found[8].copyset == (0, 256)
+    assert not looking._uncertain
+
+
+def test_a_place_is_as_durable_as_the_log_asks_for() -> None:
+    for durability, expected in (("sync", Durability.SYNC), ("async", Durability.ASYNC)):
+        looking = search(config=cluster(defaults=f'durability = "{durability}"'))
+        looking._note(*entry(compose_lsn(2, 4), frame(OURS, 8, 1)))
+        assert looking._found[8].durability is expected
 
 
 def test_a_frame_with_our_number_and_other_content_is_not_ours() -> None:
@@ -126,6 +140,21 @@ def test_a_body_that_cannot_be_taken_apart_may_have_held_our_frames() -> None:
     header, image = entry(compose_lsn(2, 4), frame(OURS, 8, 2))
     looking._note(header, image[:-1])
     assert looking._uncertain
+
+
+@pytest.mark.parametrize("what", ["nothing", "a damaged entry", "a lost range", "a trimmed range"])
+def test_a_listing_tells_whether_frames_may_be_missing(what: str) -> None:
+    bench = Bench()
+    listed: list[StoredFrames] = []
+    request = ReadRequest(log=LOG, stream=1, first=compose_lsn(2, 1), until=compose_lsn(2, 9))
+    listing = FrameListing(bench.session, request, lambda writer: True, listed.append, ReadSettings(), ReadMetrics())
+    header, image = entry(compose_lsn(2, 4), frame(OURS, 8, 2))
+    listing._note(header, image[:-1] if what == "a damaged entry" else image)
+    if what in ("a lost range", "a trimmed range"):
+        kind = GapKind.DATALOSS if what == "a lost range" else GapKind.TRIM
+        listing._note_gap(Gap(kind, LSN(compose_lsn(2, 5)), LSN(compose_lsn(2, 6))))
+    listing._finished(bench.now)
+    assert listed[0].lost is (what in ("a damaged entry", "a lost range"))
 
 
 def test_a_search_that_nobody_wants_any_more_leaves_nothing_behind() -> None:

@@ -157,6 +157,14 @@ class TestFrames:
         ((_, guarded),) = w.bench.taken(GuardedAppend)
         assert (guarded.records, decode_batch(guarded.payload, 2)) == (2, [b"a", b"b"])
 
+    def test_an_atomic_batch_tells_the_first_and_the_last_transaction_id_of_its_records(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.append_whole([b"a", b"b", b"c"], Guards([5, 7, 9], 0))
+        node, question = w.bench.one(GetSeqState)
+        w.bench.answer(node, seq_state(question, epoch=3))
+        ((_, frame),) = w.bench.taken(GuardedAppend)
+        assert (frame.records, frame.first_transaction, frame.last_transaction) == (3, 5, 9)
+
     def test_a_frame_has_the_guards_of_its_own_records_only(self) -> None:
         w = WritingClient(time_trigger_us=0)
         w.bench.session.set_config(cluster(3, 2, "max_payload_bytes = '1000B'"), w.bench.now)
@@ -407,6 +415,31 @@ class TestRefusals:
         again = w.frames()
         assert [(frame.sequence, frame.stream_epoch, frame.flags & RESUME) for frame in again] == [(2, 3, 0), (3, 3, 0)]
 
+    def test_a_full_sequencer_is_asked_what_it_waits_for(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.append(b"a")
+        (frame,) = w.located()
+        w.answer(frame, Status.SEQNOBUFS)
+        w.bench.taken()
+        assert [(node, question.log) for node, question in w.bench.inquiries] == [(w.node, LOG)]
+
+    def test_a_record_whose_guard_does_not_hold_fails_and_the_next_takes_its_number(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        failed = FakePromise()
+        w.writer.append_many(LOG, [b"late"], failed, w.bench.now, guards=Guards([5], 0))
+        node, question = w.bench.one(GetSeqState)
+        w.node = node
+        w.bench.answer(node, seq_state(question, epoch=3))
+        ((_, frame),) = w.bench.taken(GuardedAppend)
+        certain = int(AppendedFlags.NOT_REPLICATED)
+        w.answer(frame, Status.TRANSACTION_ID_TOO_LOW, lsn=compose_lsn(3, 0), flags=certain, there=9)
+        assert failed.failure.status is Status.TRANSACTION_ID_TOO_LOW
+        assert "transaction id 5 is below 9" in str(failed.failure)
+        assert not failed.failure.maybe_applied
+        w.append(b"next")
+        (following,) = w.frames()
+        assert (following.payload, following.sequence, following.stream_epoch) == (b"next", frame.sequence, 3)
+
     def test_a_refused_first_frame_resumes_again(self) -> None:
         w = WritingClient(time_trigger_us=0)
         w.append()
@@ -519,6 +552,20 @@ class TestDoubt:
         w.bench.pass_time(1_500_000)
         assert w.stream.state.name == "MOVING"
 
+    def test_a_sequencer_that_has_answered_lately_is_not_asked_after(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        unanswered = w.bench.session.settings.unanswered_us
+        w.append(b"a")
+        (frame,) = w.located()
+        w.bench.pass_time(unanswered * 3 // 4)
+        w.answer(frame, esn=1)
+        w.append(b"b")
+        w.bench.pass_time(unanswered // 2)
+        assert w.bench.taken(GetSeqState) == w.bench.inquiries == []
+        w.bench.pass_time(unanswered)
+        w.bench.taken()
+        assert [node for node, _ in w.bench.inquiries] == [w.node], "it is silent for longer now"
+
     def test_what_may_be_lost_fails_as_maybe_applied_and_later_records_go_on(self) -> None:
         w = WritingClient(time_trigger_us=0)
         lost = w.append(b"lost")
@@ -550,6 +597,21 @@ class TestDoubt:
         w.node = node
         w.bench.answer(node, seq_state(question, epoch=3))
         assert [frame.payload for frame in w.frames()] == [b"fresh"]
+
+    def test_a_client_that_no_node_serves_fails_what_is_under_way_and_what_waits(self) -> None:
+        w = WritingClient(time_trigger_us=0, frames_in_flight_max=1, size_trigger_bytes=1)
+        sent, queued = w.append(b"1"), w.append(b"2")
+        w.located()
+        w.bench.session.refuse(LogDeviceError(Status.ACCESS, "nobody knows this client"))
+        assert [promise.failure.status for promise in (sent, queued)] == [Status.ACCESS] * 2
+
+    def test_a_closed_writer_leaves_no_timer_behind(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        before = w.bench.timers.next_deadline()
+        w.append(b"1")
+        w.located()
+        w.writer.close()
+        assert w.bench.timers.next_deadline() == before
 
     def test_closing_ends_the_search(self) -> None:
         w = WritingClient(time_trigger_us=0)
