@@ -168,6 +168,31 @@ class TestFirstActivation:
         assert world.sequencer.state is SequencerPhase.ACTIVE
         assert len(world.store.operations) == 3, "it was not begun anew"
 
+    def test_an_activation_for_which_somebody_waits_again_goes_on(self) -> None:
+        world = World(settings=SequencerSettings(activation_wait_us=100_000))
+        answer = world._run_digest
+        world._run_digest = lambda to, digest: None  # type: ignore[method-assign]
+        world.append()
+        world.run(30_050_000)
+        request = world.append()
+        world.run(60_000)
+        activation = world.sequencer.activation
+        assert activation is not None
+        world._run_digest = answer  # type: ignore[method-assign]
+        world.run(30_000)
+        assert world.sequencer.activation is activation, "more than half a minute after the first one was refused"
+        world.run(5_000_000)
+        assert world.sequencer.state is SequencerPhase.ACTIVE
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+
+    def test_a_log_that_has_an_epoch_gets_the_next_one_though_nobody_waits_any_more(self) -> None:
+        world = active(settings=SequencerSettings(activation_wait_us=100_000))
+        world.store.silent = True
+        request = world.append(seen_epoch=2)
+        world.run(60_000_000)
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+        assert world.sequencer.activation is not None
+
     def test_a_log_is_provisioned_though_all_shards_of_the_metadata_nodeset_lost_their_data_once(self) -> None:
         world = shards_of_generation(2)
         for shard in world.config.metadata_log.nodeset:

@@ -10,10 +10,11 @@ from google_crc32c import value as crc32c
 from logdevice_py.config.attributes import Durability
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.compression import Compression
-from logdevice_py.core.entry import EntryFlags, check_body, encode_body, parse_header
+from logdevice_py.core.entry import ConstituentFlags, EntryFlags, check_body, encode_body, parse_header
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, LOG_ID_MAX, LogId, NodeId, PeerId, metadata_log_of
 from logdevice_py.core.lsn import LSN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, Send
+from logdevice_py.core.record_keys import encode_keys
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.framing import encode_frame
@@ -28,6 +29,7 @@ from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 BATCH = int(AppendFlags.BATCH)
 SYNC = int(AppendFlags.SYNC)
+KEYS = int(AppendFlags.KEYS)
 
 
 class TestChecks:
@@ -65,6 +67,16 @@ class TestBatchingOfATurn:
         header, parts = world.entries()[compose_lsn(1, 2)]
         assert header.records == 3
         assert [part.payload for part in parts] == [b"a", b"b", b"c"]
+
+    @pytest.mark.parametrize("flags", [(KEYS, 0), (0, KEYS), (KEYS, KEYS), (0, 0)])
+    def test_an_entry_has_keys_where_any_of_its_frames_has(self, flags: tuple[int, int]) -> None:
+        world = active()
+        for each in flags:
+            world.append(encode_keys([b"key"]) + b"x" if each else b"x", flags=each)
+        world.run()
+        header, parts = world.entries()[compose_lsn(1, 2)]
+        assert bool(header.flags & EntryFlags.KEYED) is any(flags)
+        assert [bool(part.flags & ConstituentFlags.KEYS) for part in parts] == list(map(bool, flags))
 
     def test_offsets_count_declared_records_without_opening_payloads(self) -> None:
         world = active()
@@ -475,6 +487,13 @@ class TestAppendsThatMayHaveAnLsn:
         request = world.append(previous_lsn=compose_lsn(1, 1), flags=flags)
         world.run()
         assert (world.answer_to(request).status, world.answer_to(request).durability) == (Status.OK, Durability.ASYNC)
+
+    def test_a_position_of_the_next_epoch_has_the_log_go_on_behind_it(self) -> None:
+        world = active()
+        request = world.append(previous_lsn=compose_lsn(2, 1))
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 2
+        assert world.is_answered(request)
 
     @pytest.mark.parametrize("esn", [2, 3, 5])
     def test_an_entry_that_was_recovered_is_answered_with_its_lsn(self, esn: int) -> None:

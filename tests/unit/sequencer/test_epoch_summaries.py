@@ -111,6 +111,7 @@ def test_counts_that_cannot_be_known_are_not_guessed() -> None:
     assert found is not None
     assert not found.counted
     assert (found.first, found.last, found.entries, found.records) == (1, 3, 3, 0)
+    assert (found.size, found.first_timestamp, found.first_transaction, found.last_transaction) == (0, 0, 0, 0)
 
 
 def test_a_log_that_does_not_roll_pays_nothing() -> None:

@@ -374,6 +374,7 @@ class TestGuards:
             {"token": 0},
             {"transaction": 5, "records": 0, "payload": b""},
             {"guards": END, "records": 0, "payload": b"x"},
+            {"guards": END, "records": 0, "payload": b"", "flags": AppendFlags.BATCH},
         ],
     )
     def test_guards_that_do_not_go_together_are_refused(self, case: dict[str, Any]) -> None:

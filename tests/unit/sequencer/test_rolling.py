@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
 from sequencer.rolling import RollState
@@ -70,6 +70,13 @@ class TestByAge:
         world.answer = lambda store: Status.OK
         world.run(60 * SECOND)
         assert world.sequencer.epoch == 2, "it rolls as soon as something is stored"
+
+
+def test_the_log_of_the_greatest_id_rolls_as_others_do() -> None:
+    world = World(make_config(logs=(USER_LOG_ID_MAX, USER_LOG_ID_MAX), roll_bytes=10))
+    world.append(b"x" * 20, log=USER_LOG_ID_MAX)
+    world.run()
+    assert world.node.sequencers[USER_LOG_ID_MAX].epoch == 2
 
 
 class TestBySize:

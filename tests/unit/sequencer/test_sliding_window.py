@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, USER_LOG_ID_MAX, LogId
 from logdevice_py.core.lsn import ESN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
 from sequencer.appender import AppenderState
 from sequencer.settings import SequencerSettings
 from sequencer.sliding_window import SlidingWindow
-from tests.unit.sequencer.fakes import LOG, active, make_config
+from tests.unit.sequencer.fakes import LOG, World, active, make_config
 from tests.unit.sequencer.test_appender_alone import Bench
 
 
@@ -89,6 +92,16 @@ class TestEpoch:
         world.answer = lambda store: Status.OK
         request = world.append(b"x" * 100)
         world.run()
+        assert world.answer_to(request).status is status
+
+    @pytest.mark.parametrize(("log", "status"), [(USER_LOG_ID_MAX, Status.SEQNOBUFS), (EVENT_LOG_DELTAS, Status.OK)])
+    def test_every_log_of_users_is_and_no_log_of_the_cluster_itself(self, log: LogId, status: Status) -> None:
+        config = make_config(logs=(USER_LOG_ID_MAX, USER_LOG_ID_MAX))
+        world = World(
+            replace(config, settings={"rebuilding": {"enabled": True}}), settings=SequencerSettings(appender_bytes=150)
+        )
+        request = world.append(b"x" * 100, log=log)
+        world.run(1_000_000)
         assert world.answer_to(request).status is status
 
     def test_an_epoch_without_an_entry_has_its_first_lsn_to_give(self) -> None:

@@ -68,6 +68,14 @@ class TestAnswers:
         world.run()
         assert world.answer_to(request).status is Status.OK
 
+    def test_nothing_is_withheld_behind_seals_for_which_nobody_waited(self) -> None:
+        world = taken_over()
+        world.recoveries.sealed(world.now)
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).status is Status.OK
+        assert world.sequencer.recovered is None
+
     def test_seals_for_an_earlier_epoch_of_this_node_say_nothing(self) -> None:
         world = taken_over()
         earlier = world.recoveries.sealed

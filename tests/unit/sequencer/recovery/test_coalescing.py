@@ -196,6 +196,7 @@ def test_a_log_whose_recovery_is_over_asks_nothing_more(asking: Asking) -> None:
     asking.clean()
     asking.requests.forget(LogId(7))
     assert [(type(message), message.logs[0][0]) for message in asking.sent()] == [(Seal, 8)]
+    assert len(asking.open) == 1, "SEAL of log 8"
     asking.sealed(seal)
     assert asking.sink.told == []
 

@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from sequencer.recovery.digest import EpochDigest
-from sequencer.recovery.plan import Plan
+from sequencer.recovery.plan import Plan, latest
 
 LOG, EPOCH, SHARD = LogId(1), Epoch(3), ShardId(0)
 BEFORE = TailRecord(Lsn(compose_lsn(2, 9)), Timestamp(5), 1, TailState(4, 2), 8)
@@ -94,3 +94,18 @@ def test_a_lost_state_stays_lost_over_empty_epochs() -> None:
 def test_epochs_of_logs_without_guards_say_nothing() -> None:
     found = tail_of(image(1, None), authoritative=False, guarded=False)
     assert found == TailRecord(Lsn(compose_lsn(EPOCH, 1)), Timestamp(1), 2)
+
+
+def test_of_two_records_the_later_one_counts_and_of_one_entry_the_one_that_says_more() -> None:
+    vague = TailRecord(BEFORE.lsn, BEFORE.timestamp)
+    later = TailRecord(Lsn(BEFORE.lsn + 1), Timestamp(6))
+    for one, other, expected in (
+        (BEFORE, vague, BEFORE),
+        (vague, BEFORE, BEFORE),
+        (BEFORE, later, later),
+        (later, BEFORE, later),
+        (None, vague, vague),
+        (vague, None, vague),
+        (None, None, None),
+    ):
+        assert latest(one, other) is expected

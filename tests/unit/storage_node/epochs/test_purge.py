@@ -557,6 +557,15 @@ class TestPurge:
         driver.turn(*answers(driver, {1: 2}))
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
+    def test_once_the_record_is_found_its_nodeset_alone_decides_who_is_waited_for(self) -> None:
+        driver = lost_record()
+        driver.take(GetEpochRecoveryMetadata)
+        driver.advance(5_000_000)
+        driver.tell_history([interval()])
+        first, second, *_silent = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(answer(first, {1: 2}), answer(second, {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)], "an f-majority of it has answered"
+
     def test_an_epoch_before_the_history_is_trimmed_and_holds_nothing_up(self) -> None:
         driver = missed()
         driver.turn(release(lsn(4, 1)))

@@ -350,6 +350,16 @@ class TestMuchAtOnce:
         driver.advance(1_000_000)
         assert [each.request_id for each in driver.take(Sealed)] == [1, 2, 3, 1, 2]
 
+    def test_leaves_others_ten_milliseconds_between(self) -> None:
+        driver = ShardDriver()
+        driver.turn(self.much(3))
+        assert len(driver.take(Sealed)) == 1
+        for _ in range(2):
+            driver.advance(9_999)
+            assert not driver.take(Sealed)
+            driver.advance(1)
+            assert len(driver.take(Sealed)) == 1
+
     def test_is_refused_when_too_much_is_queued(self) -> None:
         driver = ShardDriver()
         for number in range(70):
