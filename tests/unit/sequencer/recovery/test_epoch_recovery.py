@@ -619,6 +619,9 @@ def test_a_member_that_is_known_dead_restarts_without_a_broken_connection() -> N
     bench.end_turn()
     assert bench.metrics.epoch_restarts == 1
     assert [digest.shard for digest in bench.take(Digest)] == [shard(0), shard(1)]
+    assert not bench.take(Seal)
+    bench.advance(SECOND)
+    assert [seal.shard for seal in bench.take(Seal)] == [shard(2)], "it may be alive all the same"
 
 
 def test_a_phase_without_progress_restarts_from_the_sealed_shards() -> None:

@@ -7,6 +7,7 @@ from logdevice_py.core.ids import Generation, LogId, NodeId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import (
     LOGS_PER_FRAME,
     Clean,
@@ -283,6 +284,12 @@ def test_a_recovery_that_waits_for_shards_that_are_away_lets_others_take_their_t
     bench.recoveries.abort(LogId(9), bench.now)
     bench.end_turn()
     assert bench.recoveries.running() == [LOG]
+    bench.start(log=LogId(11), last_clean=None)
+    wait(bench, 10)
+    assert bench.recoveries.running() == [11], "it lets others take their turn again"
+    bench.recoveries.abort(LogId(11), bench.now)
+    bench.end_turn()
+    assert bench.recoveries.running() == [LOG]
     bench.sealed(0)
     bench.digested(0)
     bench.finish_epoch(0)
@@ -337,6 +344,20 @@ def test_what_shards_told_a_recovery_before_it_rested_does_not_count_any_more() 
     bench.sealed(0)
     bench.sealed(1)
     assert len(bench.take(Digest)) == 2
+
+
+def test_shards_that_are_lost_while_a_recovery_rests_are_not_waited_for_when_it_goes_on() -> None:
+    bench = Bench(2, "node:2", concurrent_log_recoveries=1)
+    bench.start()
+    bench.start(log=LogId(9), last_clean=None)
+    wait(bench, 10)
+    assert bench.recoveries.running() == [9]
+    bench.lost = {shard(node): Authority.UNDERREPLICATION for node in range(2)}
+    bench.recoveries.abort(LogId(9), bench.now)
+    bench.end_turn()
+    wait(bench, 1)
+    assert bench.last_clean_epoch_set().tail is None
+    assert not bench.results[-1].authoritative
 
 
 def test_a_recovery_that_rests_is_followed_by_that_of_a_later_activation_and_can_be_abandoned() -> None:
