@@ -466,6 +466,23 @@ class TestReactivation:
         assert (answer.status, answer.redirect, answer.lsn) == (Status.PREEMPTED, 0, compose_lsn(1, 2))
         assert world.sequencer.draining is None
 
+    def test_a_recovery_that_did_not_wait_for_the_old_epoch_is_not_begun_anew_when_that_is_done(self) -> None:
+        world = active(settings=SequencerSettings(epoch_draining_timeout_us=100_000))
+        world.recoveries.held = True
+        world.answer = lambda store: None
+        late = world.append()
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run(50_000)
+        assert LOG not in world.recoveries.started
+        world.run(100_000)
+        begun = world.recoveries.started[LOG]
+        world.answer = lambda store: Status.OK
+        world.reply_to_held()
+        assert world.answer_to(late).status is Status.OK
+        assert world.sequencer.draining is None
+        assert world.recoveries.started[LOG] is begun
+
 
 class TestTakenOver:
     def test_a_reactivation_that_finds_a_later_epoch_is_a_preemption(self) -> None:

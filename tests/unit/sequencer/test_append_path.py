@@ -228,6 +228,17 @@ class TestWithoutBatching:
         world.run()
         assert len({world.answer_to(request).lsn for request in requests}) == 2
 
+    @pytest.mark.parametrize("records", [1, 2])
+    def test_what_is_open_when_batching_ends_goes_first(self, records: int) -> None:
+        world = active(config=make_config(batching_time_us=1_000_000))
+        first = world.append(b"open")
+        world.run()
+        world.node.on_config(make_config(version=2, sequencer_batching=False), world.now)
+        second = world.append(encode_batch([b"x"] * records), records=records, flags=BATCH)
+        world.run(2_000_000)
+        assert world.answer_to(first).lsn == compose_lsn(1, 2)
+        assert world.answer_to(second).lsn == compose_lsn(1, 3)
+
     def test_each_record_of_a_batch_has_its_own_lsn_and_the_first_is_told(self) -> None:
         world = active(config=make_config(sequencer_batching=False))
         request = world.append(encode_batch([b"a", b"b", b"c"]), flags=BATCH, records=3)
