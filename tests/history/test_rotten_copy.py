@@ -1,6 +1,6 @@
 """A node takes a damaged entry at the end of its log for one that was never written, and the others believe it.
 
-There: in Kafka a broker that found a damaged message truncated its log there; when it led the partition, the others gave up what they had of it, too.
+There: in Kafka a broker that found a damaged message truncated its log there; when it led the partition, the others truncated theirs, too.
 https://www.usenix.org/conference/fast17/technical-sessions/presentation/ganesan
 
 Here: a shard says of which LSNs its copy is damaged. For recovery it has neither stored them nor not stored them: where only it and shards without a copy
