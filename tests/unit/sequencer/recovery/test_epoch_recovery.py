@@ -944,6 +944,15 @@ def test_a_member_that_refuses_is_done_without() -> None:
     bench.finish_epoch(1, 2, 3, 4)
 
 
+def test_shards_that_are_known_to_be_lost_when_it_begins_are_not_waited_for() -> None:
+    bench = Bench(2)
+    bench.lost = {shard(node): Authority.UNDERREPLICATION for node in range(2)}
+    bench.start()
+    bench.advance(SECOND)
+    assert bench.last_clean_epoch_set().tail is None
+    assert not bench.results[0].authoritative
+
+
 def test_an_epoch_of_which_nobody_has_anything_ends_without_authority() -> None:
     bench = Bench(2)
     bench.start()
