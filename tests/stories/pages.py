@@ -100,7 +100,7 @@ def index(stories: Sequence[Story]) -> str:
     contents = []
     for section in dict.fromkeys(story.section for story in stories):
         titles = [f"[{each.title}]({each.name}.md)" for each in stories if each.section == section]
-        contents.append(f"- {section.partition('. ')[2]}: {', '.join(titles)}")
+        contents.append(f"- {section.partition('. ')[2] or section}: {', '.join(titles)}")
     return f"{_NOTE}\n{_HOW_TO_READ.format(contents=chr(10).join(contents))}"
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from client.guard_arguments import guard_argument
+from client.guards import AppendGuard, Position
 from client.read.batch import RecordBatch
 from client.read.items import Gap, Record
+from client.receipt import Receipt
 from client.settings import WriterSettings
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId, ShardId, node_of
-from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
+from logdevice_py.core.lsn import LSN, LSN_OLDEST, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from logdevice_py.protocol.messages import Store
+from logdevice_py.protocol.messages import GuardFlags, Store
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.sequencer import SequencerPhase
 from server.simulation.machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
@@ -84,6 +87,7 @@ class StoryStage:
         self.cluster.watch = lambda node, effects: self.recorder.effects(self.now, effects)
         self.cluster.watch_done = lambda node, done: self.recorder.done(self.now, done)
         self._held: list[tuple[SimNode, SimNode]] = []
+        self._guard_ids = 0
         self.names: dict[str, str] = {}
         """Names for the text before the story."""
         for node in self.cluster.nodes.values():
@@ -204,16 +208,52 @@ class StoryStage:
         client.event(lambda now: client.session.sequencers.tail_lsn(LOG, SimPromise(call.done), now))
         return call
 
-    def append(self, client: SimClient, text: str) -> StoryAppend:
-        """Append directly."""
+    def append(
+        self, client: SimClient, text: str, *, expect: int | None = None, fence: int | None = None
+    ) -> StoryAppend:
+        """Append directly.
+
+        Args:
+            expect: LSN of the record that the log must end with; None: whatever it ends with.
+            fence: the token that it has; None: none.
+        """
         append = StoryAppend(self, client, text)
-        self.say(client, f'appends "{text}"')
+        guard = None
+        said = ""
+        if expect is not None or fence is not None:
+            position = None if expect is None else Position(LSN(expect), 0)
+            guard = guard_argument(None, position, fence, self._new_guard_id())
+            said = (f" if {format_lsn(expect)} is the last record" if expect else "") + (
+                f" with token {fence}" if fence else ""
+            )
+        self.say(client, f'appends "{text}"{said}')
 
         def start(now: Micros) -> None:
-            client.session.append(LOG, text.encode(), SimPromise(append.done), TIMEOUT)
+            client.session.append(LOG, text.encode(), SimPromise(append.done), TIMEOUT, guard=guard)
 
         client.event(start)
         return append
+
+    def raise_fence(self, client: SimClient, token: int) -> StoryCall:
+        """Let the log take only appends with this token, or a greater one."""
+        self.say(client, f"raises the fence of log {LOG} to {token}")
+        guard = guard_argument(None, None, token, self._new_guard_id(), GuardFlags.RAISE, control=True)
+        return self._control(client, "the fence", guard)
+
+    def mark_end(self, client: SimClient, token: int) -> StoryCall:
+        """End the log."""
+        self.say(client, f"ends log {LOG} with token {token}")
+        guard = guard_argument(None, None, token, self._new_guard_id(), GuardFlags.END, control=True)
+        return self._control(client, "the end", guard)
+
+    def _control(self, client: SimClient, what: str, guard: AppendGuard) -> StoryCall:
+        call = StoryCall(self, client, what)
+        client.event(lambda now: client.session.append(LOG, b"", SimPromise(call.done), TIMEOUT, guard=guard))
+        return call
+
+    def _new_guard_id(self) -> int:
+        self._guard_ids += 1
+        return self._guard_ids
 
     def append_in_part(self, client: SimClient, text: str, *, copies: int) -> StoryAppend:
         """Append, while the network holds back what the sequencer sends to all shards of the copyset but so many."""
@@ -241,9 +281,9 @@ class StoryStage:
             self.unblock(source, target)
         self._held = []
 
-    def appended(self, client: SimClient, text: str) -> StoryAppend:
+    def appended(self, client: SimClient, text: str, *, fence: int | None = None) -> StoryAppend:
         """Append, and wait for the outcome."""
-        append = self.append(client, text)
+        append = self.append(client, text, fence=fence)
         self.run_until("an append", lambda: append.ended)
         return append
 
@@ -283,7 +323,12 @@ class StoryCall:
 
     def done(self, promise: SimPromise) -> None:
         self.ended = True
-        outcome = promise.error.status.name if isinstance(promise.error, LogDeviceError) else promise.result or "done"
+        if isinstance(promise.error, LogDeviceError):
+            outcome = promise.error.status.name
+        elif isinstance(promise.result, Receipt):
+            outcome = f"at {promise.result.lsn}"
+        else:
+            outcome = promise.result or "done"
         self._stage.say(self._client, f"is told: {self._what}: {outcome}")
 
 
@@ -293,6 +338,8 @@ class StoryAppend:
     def __init__(self, stage: StoryStage, client: SimClient, text: str) -> None:
         self.text = text
         self.ended = False
+        self.lsn = 0
+        """Of the record, once it is acknowledged."""
         self.where = ""
         """The record, its LSN and its copyset, once it is acknowledged."""
         self._stage = stage
@@ -302,6 +349,7 @@ class StoryAppend:
         self.ended = True
         if promise.error is None:
             receipt = promise.result
+            self.lsn = int(receipt.lsn)
             self.where = f'{receipt.lsn} "{self.text}" on {" ".join(map(shard_said, receipt.copyset))}'
             self._stage.say(self._client, f'is told that "{self.text}" is at {receipt.lsn}')
         else:

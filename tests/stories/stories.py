@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logdevice_py.core.lsn import compose_lsn
+from logdevice_py.core.lsn import compose_lsn, format_lsn
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.simulation.links import LinkFault
 from server.simulation.machines import SimClient, SimNode
@@ -274,6 +274,33 @@ def _tail(seed: int) -> StoryStage:
     return stage
 
 
+def _guarded_appends(seed: int) -> StoryStage:
+    stage = StoryStage(4, "node:3", seed=seed)
+    one, two = stage.client(), stage.client()
+    for client in (one, two):
+        stage.appended(client, "before the story", fence=1)
+    stage.run(2 * SECOND)
+    last = stage.appended(one, "apple").lsn
+    stage.run(SECOND)
+    stage.begin()
+    first, second = stage.append(one, "pear", expect=last), stage.append(two, "plum", expect=last)
+    stage.run_until("both appends", lambda: first.ended and second.ended)
+    stage.run(5 * MILLISECOND)
+    raised = stage.raise_fence(two, 5)
+    stage.run_until("the fence", lambda: raised.ended)
+    stage.run(5 * MILLISECOND)
+    stage.appended(one, "fig", fence=4)
+    stage.appended(two, "plum", fence=5)
+    stage.run(5 * MILLISECOND)
+    marked = stage.mark_end(two, 5)
+    stage.run_until("the end", lambda: marked.ended)
+    stage.run(5 * MILLISECOND)
+    stage.appended(two, "fig", fence=5)
+    stage.end()
+    stage.names |= {"sequencer": stage.sequencer.name, "last": format_lsn(last)}
+    return stage
+
+
 def _rebuild(seed: int) -> StoryStage:
     settings = '[settings.rebuilding]\nenabled = true\nself_initiated_grace_period_us = "3s"'
     stage = StoryStage(6, "node:3", seed=seed, settings=settings)
@@ -490,6 +517,16 @@ STORIES: Final = (
             leaves_out=_RECOVERY | {"RELEASE"},
             where=lambda it: "BRIDGE" not in it.text and "last clean" not in it.text,
         ),
+    ),
+    Story(
+        "guarded-appends",
+        "Guarded appends",
+        "Guarded appends",
+        "Two clients append in the same turn of {sequencer}, and both only if {last} is still the last record. The first of them gets an LSN, so the other finds another last record: CONFLICT, and where that is. "
+        "Nothing is stored for a refusal. Then C2 raises the fence to 5, which is an entry without records: C1, who still has token 4, is refused from there on (FENCED), and told the fence. "
+        "C2 ends the log by another such entry; nothing follows that, whatever its token (ENDED).",
+        _guarded_appends,
+        ("APPENDED.*CONFLICT", "CONTROL .fence 5.", "APPENDED.*FENCED", "fence 5, ended", "APPENDED.*ENDED"),
     ),
     Story(
         "rebuild",

@@ -11,8 +11,8 @@ from tests.stories.pages import FOLDER, REWRITE, Story, anchor, index
 from tests.stories.stories import STORIES
 
 PROTOCOL = (FOLDER.parent / "protocol.md").read_text()
-WITHOUT_STORY = {"11. Versions"}
-"""Connections are not introduced in the simulator, so no story can show how versions are agreed."""
+WITHOUT_STORY = {"Order across clients", "Segments", "11. Versions"}
+"""What no story tells of yet, and the first, which gathers what other sections promise."""
 
 
 def assert_page(name: str, page: str) -> None:
@@ -45,7 +45,7 @@ def test_index_lists_all_stories() -> None:
 
 
 def test_every_section_of_the_protocol_links_to_its_stories() -> None:
-    sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", PROTOCOL, re.MULTILINE))
+    sections = dict(re.findall(r"^##+ (.+)\n((?:(?!##).*\n)*)", PROTOCOL, re.MULTILINE))
     assert set(sections) > WITHOUT_STORY
     for heading, text in sections.items():
         if heading in WITHOUT_STORY:

@@ -22,6 +22,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.extensions import parse_extensions
 from logdevice_py.core.ids import (
     EVENT_LOG_DELTAS,
     EVENT_LOG_SNAPSHOTS,
@@ -58,6 +59,7 @@ from storage_node.log_store.interface import LogMetadataKind, WriteBatch
 _PASSED_OVER: Final = frozenset(
     {
         "request_id",
+        "append_id",
         "recovery_id",
         "stream",
         "filter_version",
@@ -81,7 +83,7 @@ _PASSED_OVER: Final = frozenset(
 _FIRST: Final = ("log", "lsn")
 """Where it happens: said first."""
 _BARE: Final = frozenset(
-    {"", *_FIRST, "status", "reason", "flags", "state", "shard", "logs", "ranges", "epochs", "nodes"}
+    {"", *_FIRST, "status", "reason", "flags", "state", "guards", "shard", "logs", "ranges", "epochs", "nodes"}
 )
 """Fields of which the value says enough."""
 _ENDS: Final = frozenset({"last", "until"})
@@ -96,6 +98,7 @@ _SAID: Final = {
     "next_lsn": "next LSN",
     "tail_lsn": "tail LSN",
     "previous_lsn": "previous LSN",
+    "expected_lsn": "expected last",
 }
 """Words for names of fields that are not the names themselves."""
 _ENUMS: Final[dict[str, type[enum.IntEnum]]] = {"reason": m.GapReason, "state": m.NodeState}
@@ -182,6 +185,8 @@ def _value(cls: str, name: str, kind: FieldKind, value: Any) -> str:
     """Empty when it says nothing."""
     if name == "flags":
         return flags_said(_flag_class(cls), value)
+    if name == "guards":
+        return flags_said(m.GuardFlags, value)
     if name in _ENUMS and value in list(_ENUMS[name]):
         return _ENUMS[name](value).name
     if isinstance(kind, StatusKind):
@@ -248,8 +253,9 @@ def _row(cls: str, places: Sequence[tuple[str, FieldKind]], values: Sequence[Any
 
 def _content(codec: MessageCodec, message: Any) -> Iterator[str]:
     """What the payload of a message holds."""
-    if isinstance(message, m.Append):
-        yield _append_content(message)
+    if isinstance(message, m.Append | m.GuardedAppend):
+        if message.payload:
+            yield _append_content(message)
         return
     if codec.payload is None:
         return
@@ -260,7 +266,7 @@ def _content(codec: MessageCodec, message: Any) -> Iterator[str]:
         yield image_said(payload, with_lsn=False)
 
 
-def _append_content(message: m.Append) -> str:
+def _append_content(message: m.Append | m.GuardedAppend) -> str:
     flags = 0
     if message.flags & m.AppendFlags.BATCH:
         flags |= ConstituentFlags.BATCH
@@ -300,6 +306,10 @@ def _body_said(header: EntryHeader, image: bytes) -> str:
         return "HOLE"
     if header.flags & EntryFlags.AMEND:
         return "AMEND"
+    if header.flags & EntryFlags.CONTROL:
+        tail = parse_extensions(header.extensions).tail
+        assert tail is not None, "a control entry says what it changes"
+        return f"CONTROL (fence {tail.fence}{', ended' if tail.ended else ''})"
     if header.flags & EntryFlags.METADATA or is_metadata_log(LogId(header.log)):
         bodies = [part.payload for part in parse_constituents(body_of(image))]
         return " ".join(metadata_said(EpochMetaData.decode(body)) for body in bodies)
