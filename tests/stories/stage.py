@@ -7,6 +7,9 @@ from typing import Any
 
 from client.guard_arguments import guard_argument
 from client.guards import AppendGuard, Position
+from client.look_up.epochs_request import KnownEpochs
+from client.look_up.segments import EpochInProgress, listed_segments
+from client.look_up.survey import LogParts
 from client.read.batch import RecordBatch
 from client.read.items import Gap, Record
 from client.receipt import Receipt
@@ -14,17 +17,18 @@ from client.settings import WriterSettings
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId, ShardId, node_of
-from logdevice_py.core.lsn import LSN, LSN_OLDEST, format_lsn
+from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, LSN, LSN_OLDEST, Epoch, compose_lsn, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import GuardFlags, Store
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.sequencer import SequencerPhase
 from server.simulation.machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
 from tests.history.stage import LOG, address_of
 from tests.stories.recorder import Recorder
-from tests.stories.words import shard_said
+from tests.stories.words import amount_said, shard_said
 
 NETWORK = 200
 """Microseconds of every message."""
@@ -206,6 +210,37 @@ class StoryStage:
         call = StoryCall(self, client, "tail")
         self.say(client, f"asks for the tail of log {LOG}")
         client.event(lambda now: client.session.sequencers.tail_lsn(LOG, SimPromise(call.done), now))
+        return call
+
+    def segments(self, client: SimClient) -> StoryCall:
+        """Ask for the segments of the log: its sequencer for the one in progress, and then the shards for those before it."""
+        call = StoryCall(self, client, "segments")
+        self.say(client, f"asks for the segments of log {LOG}")
+        session = client.session
+
+        def ended(promise: SimPromise) -> None:
+            end = promise.result
+            assert isinstance(end, EpochInProgress), promise.error
+            client.later(
+                lambda now: session.histories.read(LOG, now, lambda history, at, certain: ask(end, history, at))
+            )
+
+        def ask(end: EpochInProgress, history: tuple[EpochInterval, ...], now: Micros) -> None:
+            before = Epoch(end.epoch - 1)
+            parts = LogParts(history, compose_lsn(before, ESN_MAX), session.config)
+            answer = SimPromise(lambda promise: answered(promise, end))
+            session.look_ups.epochs(LOG, parts, EPOCH_MIN, before, answer, now, TIMEOUT)
+
+        def answered(promise: SimPromise, end: EpochInProgress) -> None:
+            known = promise.result
+            assert isinstance(known, KnownEpochs), promise.error
+            for segment in [*listed_segments(known, EPOCH_MIN, LSN_OLDEST), end.segment(known.trim_point)]:
+                if segment is not None:
+                    what = f"{amount_said(segment.records, segment.bytes)}, {segment.state.value}"
+                    self.say(client, f"is told: {segment.first_lsn} to {segment.last_lsn}: {what}")
+            call.ended = True
+
+        client.event(lambda now: session.sequencers.log_end(LOG, SimPromise(ended), now))
         return call
 
     def append(

@@ -301,6 +301,22 @@ def _guarded_appends(seed: int) -> StoryStage:
     return stage
 
 
+def _segments(seed: int) -> StoryStage:
+    stage = StoryStage(4, "node:3", seed=seed, settings='roll_bytes = "12B"')
+    client = stage.client()
+    stage.appended(client, "apple")
+    stage.run(2 * SECOND)
+    stage.begin()
+    for text in ("pear", "plum", "fig"):
+        stage.appended(client, text)
+    stage.run(50 * MILLISECOND)
+    call = stage.segments(client)
+    stage.run_until("the segments", lambda: call.ended)
+    stage.end()
+    stage.names["sequencer"] = stage.sequencer.name
+    return stage
+
+
 def _rebuild(seed: int) -> StoryStage:
     settings = '[settings.rebuilding]\nenabled = true\nself_initiated_grace_period_us = "3s"'
     stage = StoryStage(6, "node:3", seed=seed, settings=settings)
@@ -520,13 +536,31 @@ STORIES: Final = (
     ),
     Story(
         "guarded-appends",
-        "Guarded appends",
+        "A condition, a fence and an end",
         "Guarded appends",
         "Two clients append in the same turn of {sequencer}, and both only if {last} is still the last record. The first of them gets an LSN, so the other finds another last record: CONFLICT, and where that is. "
         "Nothing is stored for a refusal. Then C2 raises the fence to 5, which is an entry without records: C1, who still has token 4, is refused from there on (FENCED), and told the fence. "
         "C2 ends the log by another such entry; nothing follows that, whatever its token (ENDED).",
         _guarded_appends,
         ("APPENDED.*CONFLICT", "CONTROL .fence 5.", "APPENDED.*FENCED", "fence 5, ended", "APPENDED.*ENDED"),
+    ),
+    Story(
+        "segments",
+        "A log that rolls, and what its segments say",
+        "Segments",
+        'Log 1 rolls at 12 bytes of payloads, and has "apple" (e1n1). "plum" makes it 13, so {sequencer} takes epoch 2 while "plum" is still on its way to disks. "fig" goes to epoch 2 '
+        "at once, and is released when epoch 1 is recovered, as after a take-over. What the epoch holds in all is in its bridge and goes to every shard with CLEAN; so the shards can say it when "
+        "somebody asks for segments, and {sequencer} adds the epoch in progress. Bytes of segments are those of bodies as they are stored.",
+        _segments,
+        (
+            "epoch 2 is {sequencer}'s",
+            "BRIDGE .3 records",
+            "CLEAN .*3 records",
+            "EPOCHS_LISTED.*3 records",
+            "is told: e1n1 to e1n3: 3 records.*completed",
+            "is told: e2n1 to e2n1: 1 record,.*in progress",
+        ),
+        Focus(where=_no_nodesets),
     ),
     Story(
         "rebuild",

@@ -22,6 +22,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.epoch_summary import EpochCounts, EpochSummary, decode_rows
 from logdevice_py.core.extensions import parse_extensions
 from logdevice_py.core.ids import (
     EVENT_LOG_DELTAS,
@@ -60,6 +61,7 @@ _PASSED_OVER: Final = frozenset(
     {
         "request_id",
         "append_id",
+        "rows",
         "recovery_id",
         "stream",
         "filter_version",
@@ -83,7 +85,22 @@ _PASSED_OVER: Final = frozenset(
 _FIRST: Final = ("log", "lsn")
 """Where it happens: said first."""
 _BARE: Final = frozenset(
-    {"", *_FIRST, "status", "reason", "flags", "state", "guards", "shard", "logs", "ranges", "epochs", "nodes"}
+    {
+        "",
+        *_FIRST,
+        "status",
+        "reason",
+        "flags",
+        "state",
+        "guards",
+        "summary",
+        "counts",
+        "shard",
+        "logs",
+        "ranges",
+        "epochs",
+        "nodes",
+    }
 )
 """Fields of which the value says enough."""
 _ENDS: Final = frozenset({"last", "until"})
@@ -103,6 +120,8 @@ _SAID: Final = {
 """Words for names of fields that are not the names themselves."""
 _ENUMS: Final[dict[str, type[enum.IntEnum]]] = {"reason": m.GapReason, "state": m.NodeState}
 """Fields that hold a number of an enumeration."""
+_EXTENSIONS: Final = frozenset({"counts", "summary"})
+"""Fields that hold what an epoch holds, encoded."""
 _TRUTHS: Final = frozenset({"authoritative"})
 """Places that hold 1 or 0."""
 _ROWS: Final[dict[tuple[str, str], str]] = {
@@ -197,7 +216,19 @@ def _value(cls: str, name: str, kind: FieldKind, value: Any) -> str:
         return _integer(name, kind, value)
     if isinstance(value, bool):
         return "yes" if value else ""
+    if name in _EXTENSIONS and value:
+        return _extension_said(name, value)
     return value if isinstance(value, str) else ""
+
+
+def _extension_said(name: str, value: bytes) -> str:
+    try:
+        if name == "summary":
+            return summary_said(EpochSummary.decode(value))
+        counts = EpochCounts.decode(value)
+    except CorruptEntryError as error:
+        return f"({error})"
+    return f"{amount_said(counts.records, counts.size)} so far"
 
 
 def _integer(name: str, kind: IntKind, value: int) -> str:
@@ -260,10 +291,20 @@ def _content(codec: MessageCodec, message: Any) -> Iterator[str]:
     if codec.payload is None:
         return
     payload = getattr(message, codec.payload)
+    if isinstance(message, m.EpochsListed):
+        yield _summaries_said(payload)
+        return
     if hasattr(message, "entries"):
         yield from _images(message.entries, payload)
     elif payload:
         yield image_said(payload, with_lsn=False)
+
+
+def _summaries_said(rows: bytes) -> str:
+    try:
+        return "; ".join(f"epoch {epoch}: {summary_said(summary)}" for epoch, summary in decode_rows(rows))
+    except CorruptEntryError as error:
+        return f"({error})"
 
 
 def _append_content(message: m.Append | m.GuardedAppend) -> str:
@@ -301,7 +342,8 @@ def image_said(image: bytes, *, with_lsn: bool) -> str:
 
 def _body_said(header: EntryHeader, image: bytes) -> str:
     if header.flags & EntryFlags.BRIDGE:
-        return "BRIDGE"
+        summary = parse_extensions(header.extensions).summary
+        return "BRIDGE" if summary is None or not summary.counted else f"BRIDGE ({summary_said(summary)})"
     if header.flags & EntryFlags.HOLE:
         return "HOLE"
     if header.flags & EntryFlags.AMEND:
@@ -382,6 +424,19 @@ def metadata_said(metadata: EpochMetaData) -> str:
     current: EpochInterval = metadata.current
     nodeset = " ".join(map(shard_said, sorted(current.shards)))
     return f"{current.replication} on nodeset {nodeset} from epoch {current.since} on"
+
+
+def summary_said(summary: EpochSummary) -> str:
+    """What recovery says that an epoch holds."""
+    if not summary.last:
+        return "nothing"
+    held = f"{amount_said(summary.records, summary.size)}, " if summary.counted else ""
+    return f"{held}n{summary.first or 1} to n{summary.last}"
+
+
+def amount_said(records: int | None, size: int | None) -> str:
+    """What an epoch has; None: nobody knows."""
+    return f"{records} record{'' if records == 1 else 's'}, {size} bytes"
 
 
 def log_said(log: LogId) -> str:
