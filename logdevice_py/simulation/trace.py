@@ -16,7 +16,7 @@ _PARTS_MAX = 512
 class Trace:
     """One line an event. Lines are made only when somebody looks at them."""
 
-    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo", "on_sent")
+    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo", "on_introduction", "on_sent")
 
     def __init__(self, keep: int = 4000, echo: Callable[[str], None] | None = None) -> None:
         """
@@ -31,6 +31,9 @@ class Trace:
         self.echo = echo
         self.on_sent: Callable[[int, str, int, Any], None] | None = None
         """Gets every message that leaves a process, also one to itself: when, from whom, to which peer, and the message."""
+        self.on_introduction: Callable[[int, str, int, Any, bool], None] | None = None
+        """Gets every HELLO and ACK, when it is sent and when it has come: when, at whom, the address of the other end, the message, and whether it
+        has come. Those are not messages to a peer: there is none yet."""
 
     def watch(self, scheduler: Scheduler) -> None:
         """Let the hash cover when each action of the run took place."""

@@ -249,13 +249,20 @@ class SimTransport:
         self._newcomers[end] = _Newcomer(dialled, timeout)
 
     def _put(self, end: End, message: Any) -> None:
+        self._show_introduction(end, message, came=False)
         data = b"".join(encode_frame(message))
         self._trace.cover(data)
         end.send(data)
 
+    def _show_introduction(self, end: End, message: Any, *, came: bool) -> None:
+        if self._trace.on_introduction is not None:
+            address = end.other.host.address
+            self._trace.on_introduction(self._scheduler.now, self._owner.name, address, message, came)
+
     def _introduce(self, end: End, first: Any, *, more: bool) -> None:
         """The introduction of the peer is there."""
         newcomer = self._newcomers[end]
+        self._show_introduction(end, first, came=True)
         introduced = self._introduction.receive(end, first, more=more, dialled=newcomer.dialled, proof=self._proof(end))
         if newcomer.dialled is None:
             self._put(end, introduced.ack)

@@ -24,7 +24,7 @@ from storage_node.log_store.interface import Completion, WriteShard, Written
 from tests.stories.words import describe, is_answer, log_said, lsn_said, metadata_said, name_of, write_said
 
 USUAL: Final = frozenset(
-    {"GOSSIP", "CLUSTER_STATE", "SHARD_STATUS", "TRIM_POINTS", "CHECK_SEAL", "SEAL_CHECKED", "WINDOW"}
+    {"HELLO", "ACK", "GOSSIP", "CLUSTER_STATE", "SHARD_STATUS", "TRIM_POINTS", "CHECK_SEAL", "SEAL_CHECKED", "WINDOW"}
 )
 """Messages that most stories leave out."""
 _LATE: Final = 10 * MILLISECOND
@@ -149,9 +149,24 @@ class Recorder(Trace):
             self._open.setdefault((who, peer), []).append(event)
         self.events.append(event)
 
+    def introduced(self, at: int, who: str, other: str, message: Any, came: bool) -> None:
+        """See `Trace.on_introduction`.
+
+        Args:
+            other: who is at the other end.
+        """
+        if came:
+            self._arrived(at, self._open.get((other, who), []), message)
+        elif self._began is not None and not self._ended:
+            event = StoryEvent(at, [who], [other], describe(message), message)
+            self._open.setdefault((who, other), []).append(event)
+            self.events.append(event)
+
     def received(self, at: int, who: str, peer: int, message: Any) -> None:
         super().received(at, who, peer, message)
-        under_way = self._open.get((self._peer_name(who, peer), who), [])
+        self._arrived(at, self._open.get((self._peer_name(who, peer), who), []), message)
+
+    def _arrived(self, at: int, under_way: list[StoryEvent], message: Any) -> None:
         for index, event in enumerate(under_way):
             if event.message == message:
                 event.arrival = at

@@ -90,6 +90,9 @@ class StoryStage:
         )
         self.cluster.watch = lambda node, effects: self.recorder.effects(self.now, effects)
         self.cluster.watch_done = lambda node, done: self.recorder.done(self.now, done)
+        self.recorder.on_introduction = lambda at, who, other, message, came: self.recorder.introduced(
+            at, who, self._name_at(other), message, came
+        )
         self._held: list[tuple[SimNode, SimNode]] = []
         self._guard_ids = 0
         self.names: dict[str, str] = {}
@@ -138,6 +141,12 @@ class StoryStage:
             return f"N{peer}"
         node = next((node for node in self.cluster.nodes.values() if node.name == who), None)
         address = None if node is None or node.process is None else node.process.address_of(peer)  # type: ignore[arg-type]
+        return "a client" if address is None else self._name_at(address)
+
+    def _name_at(self, address: int) -> str:
+        """Of the process at an address of the network."""
+        if address >= 0:
+            return f"N{address}"
         return next((client.name for client in self.cluster.clients if client.address == address), "a client")
 
     # Nodes
@@ -174,7 +183,7 @@ class StoryStage:
     def client(self) -> SimClient:
         """A client, which is C1 when it is the first."""
         client = self.cluster.client()
-        client.name = client.process.name = f"C{len(self.cluster.clients)}"
+        client.name = client.process.name = client.process.identity.name = f"C{len(self.cluster.clients)}"
         return client
 
     def connect(self, client: SimClient, node: SimNode) -> None:

@@ -6,12 +6,14 @@ from typing import Final
 
 from logdevice_py.core.lsn import compose_lsn, format_lsn
 from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.protocol.versions import Versions
 from logdevice_py.simulation.links import LinkFault
 from server.simulation.machines import SimClient, SimNode
 from tests.history.stage import LOG
 from tests.stories.pages import Story
 from tests.stories.recorder import Focus, StoryEvent
 from tests.stories.stage import SEQUENCERS, StoryStage
+from tests.stories.words import name_of
 
 _RECOVERY: Final = frozenset({"SEAL", "SEALED", "DIGEST", "DIGESTED", "MUTATED", "CLEAN", "CLEANED"})
 
@@ -353,6 +355,37 @@ def _bad_frame(seed: int) -> StoryStage:
     return stage
 
 
+def _introductions(seed: int) -> StoryStage:
+    stage = StoryStage(2, "node:2", seed=seed)
+    node = stage.node(2)
+    usual, later, latest, stranger = (stage.client() for _ in range(4))
+    later.process.identity.versions = Versions(2, 4)
+    latest.process.identity.versions = Versions(4, 5)
+    stranger.process.identity.cluster_name = "fables"
+    stage.begin()
+    for client, what in (
+        (usual, "connects to N0"),
+        (later, "speaks versions 2 to 4 of the protocol, and connects to N0"),
+        (latest, "speaks versions 4 and 5, and connects to N0"),
+        (stranger, "takes N0 for a node of the cluster fables, and connects to it"),
+    ):
+        stage.say(client, what)
+        stage.connect(client, stage.node(0))
+    node.crash(machine=False)
+    stage.run(5 * MILLISECOND)
+    node.start()
+    stage.run(SECOND)
+    stage.end()
+    return stage
+
+
+def _of_introductions(event: StoryEvent) -> bool:
+    """Introductions, of nodes those of N2 and N0 only; why a connection is closed stands in the ACK."""
+    if event.message is None:
+        return not event.text.startswith("turns away")
+    return name_of(event.message) in ("HELLO", "ACK") and not {"N1", "N3"} & {*event.sources, *event.targets}
+
+
 def _no_nodesets(event: StoryEvent) -> bool:
     """Without the questions about nodesets, which each reader and each shard that wakes asks."""
     return not (event.text.startswith("DIGEST") and "metadata of" in event.text)
@@ -586,5 +619,22 @@ STORIES: Final = (
         'To C1 this is a connection that broke: it does not know whether "pear" is stored, and says so. It connects again for the next append.',
         _bad_frame,
         ("closes: the frame", "it may be stored all the same"),
+    ),
+    Story(
+        "introductions",
+        "Who is let in, and who is refused",
+        "11. Versions",
+        "Whoever dials says HELLO, and nothing more before the ACK. C1 is of this release. C2 is of a later one that still speaks version 2, so N0 names that: the greatest that both speak. "
+        "C3 speaks none that N0 knows, and C4 looks for another cluster: N0 says why not, closes the connection, and tells neither of them which node it is. Then N2 is started again. A node says which "
+        "node it is, and each of two nodes dials the other: what it sends goes over its own connection.",
+        _introductions,
+        (
+            "N0 -> C2 .*ACK .*OK, version 2",
+            "N0 -> C3 .*ACK .*PROTO.* 4 to 5 offered",
+            "N0 -> C4 .*ACK .*INVALID_CLUSTER",
+            "N2 -> N0 .*HELLO .*node N2",
+            "N0 -> N2 .*HELLO .*node N0",
+        ),
+        Focus(shows=frozenset({"HELLO", "ACK"}), where=_of_introductions),
     ),
 )

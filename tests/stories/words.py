@@ -93,6 +93,7 @@ _BARE: Final = frozenset(
         "flags",
         "state",
         "guards",
+        "detail",
         "summary",
         "counts",
         "shard",
@@ -103,8 +104,8 @@ _BARE: Final = frozenset(
     }
 )
 """Fields of which the value says enough."""
-_ENDS: Final = frozenset({"last", "until"})
-"""Of a range that begins with `first` or `from`."""
+_ENDS: Final = frozenset({"last", "until", "protocol_max"})
+"""Of a range that begins with `first`, `from` or `protocol_min`."""
 _JOINED: Final = frozenset({"lsn", "state"})
 """Places of a row that are said together with the one before."""
 _SAID: Final = {
@@ -116,6 +117,9 @@ _SAID: Final = {
     "tail_lsn": "tail LSN",
     "previous_lsn": "previous LSN",
     "expected_lsn": "expected last",
+    "protocol_min": "version",
+    "protocol": "version",
+    "cluster_name": "cluster",
 }
 """Words for names of fields that are not the names themselves."""
 _ENUMS: Final[dict[str, type[enum.IntEnum]]] = {"reason": m.GapReason, "state": m.NodeState}
@@ -190,7 +194,7 @@ def _add(parts: list[str], name: str, said: str) -> None:
     """Say one more field, unless it says nothing."""
     if not said:
         return
-    if name in _ENDS and parts and parts[-1].startswith("from "):
+    if name in _ENDS and parts and parts[-1].startswith(("from ", "version ")):
         parts[-1] += f" to {said}"
     elif name == "seal_node" and parts:
         parts[-1] += f" by {said}"
