@@ -263,14 +263,12 @@ class StoryStage:
         """
         append = StoryAppend(self, client, text)
         guard = None
-        said = ""
-        if expect is not None or fence is not None:
+        asked = "" if expect is None else f" if {format_lsn(expect)} is the last record"
+        asked += "" if fence is None else f" with token {fence}"
+        if asked:
             position = None if expect is None else Position(LSN(expect), 0)
             guard = guard_argument(None, position, fence, self._new_guard_id())
-            said = (f" if {format_lsn(expect)} is the last record" if expect else "") + (
-                f" with token {fence}" if fence else ""
-            )
-        self.say(client, f'appends "{text}"{said}')
+        self.say(client, f'appends "{text}"{asked}')
 
         def start(now: Micros) -> None:
             client.session.append(LOG, text.encode(), SimPromise(append.done), TIMEOUT, guard=guard)

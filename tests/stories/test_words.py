@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.entry import EntryFlags, EntryHeader, encode_entry
+from logdevice_py.core.epoch_summary import EpochSummary, SummaryFlags
+from logdevice_py.core.extensions import TailFlags, TailState, encode_extensions, encode_summary
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import LSN_MAX, Esn, compose_lsn
 from logdevice_py.core.units import Timestamp
@@ -76,6 +78,19 @@ def test_a_bridge_of_recovery() -> None:
     image = encode_entry(replace(HEADER, flags=int(flags)), b"")
     said = describe(store(image, flags=int(m.StoreFlags.RECOVERY), seal_epoch=1))
     assert said == "STORE    log 1 e1n5 BRIDGE, copyset N2 N4, RECOVERY, seal epoch 1"
+
+
+def test_an_entry_that_ends_the_log() -> None:
+    extensions = encode_extensions(TailState(fence=7, flags=int(TailFlags.ENDED)))
+    image = encode_entry(replace(HEADER, flags=int(EntryFlags.CONTROL), extensions=extensions), b"")
+    assert describe(store(image)) == "STORE    log 1 e1n5 CONTROL (fence 7, ended), wave 1, copyset N2 N4"
+
+
+def test_what_an_epoch_holds_is_said_by_its_bridge() -> None:
+    summary = EpochSummary(int(SummaryFlags.COUNTED), first=Esn(1), last=Esn(4), records=1, size=20)
+    flags = EntryFlags.HOLE | EntryFlags.BRIDGE | EntryFlags.WRITTEN_BY_RECOVERY
+    image = encode_entry(replace(HEADER, flags=int(flags), extensions=encode_summary(summary)), b"")
+    assert "e1n5 BRIDGE (1 record, 20 bytes, n1 to n4), copyset" in describe(store(image))
 
 
 def test_a_damaged_image_is_said_to_be_one() -> None:

@@ -289,7 +289,7 @@ def _row(cls: str, places: Sequence[tuple[str, FieldKind]], values: Sequence[Any
 def _content(codec: MessageCodec, message: Any) -> Iterator[str]:
     """What the payload of a message holds."""
     if isinstance(message, m.Append | m.GuardedAppend):
-        if message.payload:
+        if message.records:
             yield _append_content(message)
         return
     if codec.payload is None:
