@@ -62,14 +62,15 @@ class _EntryScan:
         while self.stream.ready and not self.stream.finished:
             for item in self.stream.take_entries(_ENTRIES_AT_ONCE, now):
                 if isinstance(item, tuple):
-                    self._note(*item)
+                    self.note_entry(*item)
                 else:
-                    self._note_gap(item)
+                    self.note_gap(item)
         if self.stream.finished:
             self._reading.leave()
-            self._finished(now)
+            self.finish(now)
 
-    def _note(self, header: EntryHeader, image: bytes) -> None:
+    def note_entry(self, header: EntryHeader, image: bytes) -> None:
+        """Take an entry of the range: its header and its whole image."""
         try:
             parts = parse_constituents(body_of(image))
         except CorruptEntryError:
@@ -84,13 +85,15 @@ class _EntryScan:
     def _note_frame(self, header: EntryHeader, offset: int, frame: Constituent) -> None:
         raise NotImplementedError
 
-    def _note_gap(self, gap: Gap) -> None:
+    def note_gap(self, gap: Gap) -> None:
+        """Take a range of positions that no entry comes from."""
         raise NotImplementedError
 
     def _unreadable(self) -> None:
         raise NotImplementedError
 
-    def _finished(self, now: Micros) -> None:
+    def finish(self, now: Micros) -> None:
+        """Tell what was found: the whole range was read."""
         raise NotImplementedError
 
 
@@ -99,7 +102,7 @@ def is_wanted(content: ContentMark | None, frame: Constituent) -> bool:
     return content is None or content == (frame.crc, len(frame.payload), frame.records, frame.flags)
 
 
-class _Search(_EntryScan):
+class PositionSearch(_EntryScan):
     """For the positions of one writer's frames."""
 
     def __init__(
@@ -130,14 +133,16 @@ class _Search(_EntryScan):
                 header.lsn, offset, header.timestamp, tuple(header.copyset), self._durability
             )
 
-    def _note_gap(self, gap: Gap) -> None:
+    def note_gap(self, gap: Gap) -> None:
+        """Take a range of positions that no entry comes from."""
         if gap.kind not in _CERTAIN:
             self._uncertain = True
 
     def _unreadable(self) -> None:
         self._uncertain = True
 
-    def _finished(self, now: Micros) -> None:
+    def finish(self, now: Micros) -> None:
+        """Tell what was found: the whole range was read."""
         self._done(FoundFrames(self._found, uncertain=self._uncertain, taken=self._taken), now)
 
 
@@ -164,14 +169,16 @@ class FrameListing(_EntryScan):
             batched, keyed = bool(frame.flags & _BATCH), bool(frame.flags & _KEYS)
             self._frames.append(StoredFrame(header.lsn, frame.writer, frame.records, frame.payload, batched, keyed))
 
-    def _note_gap(self, gap: Gap) -> None:
+    def note_gap(self, gap: Gap) -> None:
+        """Take a range of positions that no entry comes from."""
         if gap.kind is GapKind.DATALOSS:
             self._lost = True
 
     def _unreadable(self) -> None:
         self._lost = True
 
-    def _finished(self, now: Micros) -> None:
+    def finish(self, now: Micros) -> None:
+        """Tell what was found: the whole range was read."""
         self._done(StoredFrames(self._frames, lost=self._lost))
 
 
@@ -197,7 +204,7 @@ class StreamFrameReader:
     ) -> FrameSearch:
         """Look for the frames of `writer` in [first, until]."""
         request = ReadRequest(log=log, stream=next(self._session.ids), first=first, until=until)
-        search = _Search(self._session, request, writer, contents, done, self._settings, self._metrics)
+        search = PositionSearch(self._session, request, writer, contents, done, self._settings, self._metrics)
         search.start(now)
         return search
 

@@ -10,7 +10,7 @@ from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.settings import ReadSettings
 from client.write.finder import FoundFrames, StoredFrames
-from client.write.frame_reader import FrameListing, StreamFrameReader, _Search
+from client.write.frame_reader import FrameListing, PositionSearch, StreamFrameReader
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.compression import Compression
@@ -34,7 +34,12 @@ OURS, THEIRS = WriterId(b"o" * 16), WriterId(b"t" * 16)
 STREAM = int(ConstituentFlags.WRITE_STREAM)
 
 
-def search(contents: dict[int, ContentMark] | None = None, config: ClusterConfig | None = None) -> _Search:
+def search(
+    *entries: tuple[EntryHeader, bytes],
+    contents: dict[int, ContentMark] | None = None,
+    config: ClusterConfig | None = None,
+) -> FoundFrames:
+    """What a search for our frames finds in such entries."""
     found: list[FoundFrames] = []
 
     def done(frames: FoundFrames, now: Micros) -> None:
@@ -44,7 +49,12 @@ def search(contents: dict[int, ContentMark] | None = None, config: ClusterConfig
     bench = Bench()
     if config is not None:
         bench.session.set_config(config, bench.now)
-    return _Search(bench.session, request, OURS, contents or {}, done, ReadSettings(), ReadMetrics())
+    searching = PositionSearch(bench.session, request, OURS, contents or {}, done, ReadSettings(), ReadMetrics())
+    for each in entries:
+        searching.note_entry(*each)
+    searching.finish(bench.now)
+    (frames,) = found
+    return frames
 
 
 def frame(writer: WriterId, sequence: int, records: int) -> Constituent:
@@ -73,20 +83,19 @@ def entry(lsn: Lsn, *parts: Constituent) -> tuple[EntryHeader, bytes]:
 
 
 def test_a_frame_is_found_by_writer_and_number_and_its_offset_counts_the_records_before_it() -> None:
-    looking = search()
-    looking._note(*entry(compose_lsn(2, 4), frame(THEIRS, 8, 3), frame(OURS, 8, 2), frame(OURS, 9, 1)))
-    places = {number: (place.lsn, place.batch_offset) for number, place in looking._found.items()}
+    found = search(entry(compose_lsn(2, 4), frame(THEIRS, 8, 3), frame(OURS, 8, 2), frame(OURS, 9, 1)))
+    places = {number: (place.lsn, place.batch_offset) for number, place in found.positions.items()}
     assert places == {8: (compose_lsn(2, 4), 3), 9: (compose_lsn(2, 4), 5)}
-    assert looking._found[8].timestamp == 77
-    assert looking._found[8].copyset == (0, 256)
-    assert not looking._uncertain
+    assert found.positions[8].timestamp == 77
+    assert found.positions[8].copyset == (0, 256)
+    assert not found.uncertain
 
 
 def test_a_place_is_as_durable_as_the_log_asks_for() -> None:
     for durability, expected in (("sync", Durability.SYNC), ("async", Durability.ASYNC)):
-        looking = search(config=cluster(defaults=f'durability = "{durability}"'))
-        looking._note(*entry(compose_lsn(2, 4), frame(OURS, 8, 1)))
-        assert looking._found[8].durability is expected
+        config = cluster(defaults=f'durability = "{durability}"')
+        found = search(entry(compose_lsn(2, 4), frame(OURS, 8, 1)), config=config)
+        assert found.positions[8].durability is expected
 
 
 def test_a_frame_with_our_number_and_other_content_is_not_ours() -> None:
@@ -100,12 +109,11 @@ def test_a_frame_with_our_number_and_other_content_is_not_ours() -> None:
     ]
     contents = {5: content_mark(int(AppendFlags.WRITE_STREAM | AppendFlags.SYNC), 1, ours.crc, b"honest")}
     for other in others:
-        looking = search(contents)
-        looking._note(*entry(compose_lsn(2, 4), other))
-        assert looking._found == {}
-        assert looking._taken[5].lsn == compose_lsn(2, 4)
-        looking._note(*entry(compose_lsn(2, 5), ours))
-        assert looking._found[5].lsn == compose_lsn(2, 5)
+        found = search(entry(compose_lsn(2, 4), other), contents=contents)
+        assert found.positions == {}
+        assert found.taken[5].lsn == compose_lsn(2, 4)
+        found = search(entry(compose_lsn(2, 4), other), entry(compose_lsn(2, 5), ours), contents=contents)
+        assert found.positions[5].lsn == compose_lsn(2, 5)
 
 
 def test_the_records_of_frames_come_with_their_keys() -> None:
@@ -116,7 +124,7 @@ def test_the_records_of_frames_come_with_their_keys() -> None:
         bench.session, request, lambda writer: writer == OURS, listed.append, ReadSettings(), ReadMetrics()
     )
     batch, keyed = int(ConstituentFlags.BATCH), int(ConstituentFlags.KEYS)
-    listing._note(
+    listing.note_entry(
         *entry(
             compose_lsn(2, 4),
             frame_of(b"alone", 1, 0),
@@ -126,7 +134,7 @@ def test_the_records_of_frames_come_with_their_keys() -> None:
             frame_of(encode_keys([None, b""]) + encode_batch([b"c", b"d"]), 2, batch | keyed),
         )
     )
-    listing._finished(bench.now)
+    listing.finish(bench.now)
     assert [frame.records() for frame in listed[0].frames] == [
         ([b"alone"], None),
         ([b"with a key"], [b"key"]),
@@ -136,10 +144,8 @@ def test_the_records_of_frames_come_with_their_keys() -> None:
 
 
 def test_a_body_that_cannot_be_taken_apart_may_have_held_our_frames() -> None:
-    looking = search()
     header, image = entry(compose_lsn(2, 4), frame(OURS, 8, 2))
-    looking._note(header, image[:-1])
-    assert looking._uncertain
+    assert search((header, image[:-1])).uncertain
 
 
 @pytest.mark.parametrize("what", ["nothing", "a damaged entry", "a lost range", "a trimmed range"])
@@ -149,11 +155,11 @@ def test_a_listing_tells_whether_frames_may_be_missing(what: str) -> None:
     request = ReadRequest(log=LOG, stream=1, first=compose_lsn(2, 1), until=compose_lsn(2, 9))
     listing = FrameListing(bench.session, request, lambda writer: True, listed.append, ReadSettings(), ReadMetrics())
     header, image = entry(compose_lsn(2, 4), frame(OURS, 8, 2))
-    listing._note(header, image[:-1] if what == "a damaged entry" else image)
+    listing.note_entry(header, image[:-1] if what == "a damaged entry" else image)
     if what in ("a lost range", "a trimmed range"):
         kind = GapKind.DATALOSS if what == "a lost range" else GapKind.TRIM
-        listing._note_gap(Gap(kind, LSN(compose_lsn(2, 5)), LSN(compose_lsn(2, 6))))
-    listing._finished(bench.now)
+        listing.note_gap(Gap(kind, LSN(compose_lsn(2, 5)), LSN(compose_lsn(2, 6))))
+    listing.finish(bench.now)
     assert listed[0].lost is (what in ("a damaged entry", "a lost range"))
 
 
