@@ -389,7 +389,7 @@ class TestSlowShards:
         h = LateShard(settings=replace(SETTINGS, hedge_penalty_us=300 * MILLISECOND))
         h.delays.leave_to_the_end(shard(0), h.now)
         h.stream._fail_over.want_rewind()
-        h.stream._mark()
+        h.take()
         h.turn()
         h.advance(200 * MILLISECOND)
         h.restarted()
@@ -445,7 +445,7 @@ class TestSlowShards:
         h = LateShard()
         self.answer(h.delays, 100, 0, 1, 2)
         h.budget.spend(1000, 0)
-        h.stream._mark()
+        h.take()
         h.turn()
         h.advance(3 * h.delays.of(shard(0)).hedge_delay_us(SETTINGS) - 1)
         assert not h.hedge_starts
@@ -617,7 +617,7 @@ def test_when_all_begin_anew_hedges_do_too() -> None:
     h = LateShard()
     h.advance(T)
     h.stream._fail_over.want_rewind()
-    h.stream._mark()
+    h.take()
     h.turn()
     assert sorted(h.hedge_stops) == [1, 2]
     h.hedge_gap(1, e(1))
