@@ -83,10 +83,11 @@ class DutyKeeper:
 
     async def _look_now_and_then(self) -> None:
         while True:
-            self._look()
+            self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Begin and end work, as what this node sees to has changed since the last look."""
         wanted = {duty.name: duty for duty in wanted_duties(self._node.config)}
         for duty in wanted.values():
             self._watches.setdefault(duty.name, DutyWatch(duty))
