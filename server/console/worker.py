@@ -84,7 +84,7 @@ class ConsoleWorker:
         self._askers: dict[bool, NodeAsker] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._sql = asyncio.Lock()
-        self._states = KeptStates(self._opened)
+        self._states = KeptStates(self.opened)
 
     async def serve(self, requests: asyncio.StreamReader) -> None:
         """Until there are no more requests."""
@@ -113,7 +113,7 @@ class ConsoleWorker:
         if self._client is not None:
             await self._client.close()
 
-    async def _opened(self) -> Client:
+    async def opened(self) -> Client:
         """Reads records, and knows the logs of the log tree. Opened when it is needed: loading it takes half of the worker's start."""
         from client.client import Client
 
@@ -141,7 +141,7 @@ class ConsoleWorker:
             if self._file is None:  # else: the version that was read before goes on
                 raise LogDeviceError(Status.INVALID_CONFIG, f"cannot read {self._path}: {error}") from None
         config = self._file[1]
-        return (await self._opened()).config if config.has_log_tree else config
+        return (await self.opened()).config if config.has_log_tree else config
 
     async def _answer(self, number: int, request: Mapping[str, Any]) -> None:
         authorized = bool(request["authorized"])
@@ -184,7 +184,7 @@ class ConsoleWorker:
         if what == "access":
             return describe_access(config, self._path, given, shown=authorized, wanted=self._token is not None)
         if what == "records":
-            return await questions.read_records(await self._opened(), given)
+            return await questions.read_records(await self.opened(), given)
         if what == "sql":
             if given["sql"] == "":
                 return {"tables": questions.list_tables()}
@@ -236,7 +236,7 @@ class ConsoleWorker:
             earlier = waits
             if any(row["config_version"] > config.version for rows in found["info"].values() for row in rows):
                 # the file of a node says how the cluster was; what is in force nodes tell
-                await (await self._opened()).newest_config()
+                await (await self.opened()).newest_config()
             if began - rates_at >= RATES:
                 answering = [node for node in config.sequencer_nodes() if node not in silent]
                 table = TABLES["append_throughput"]

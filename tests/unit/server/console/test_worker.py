@@ -34,11 +34,11 @@ async def test_who_goes_away_while_the_client_starts_leaves_none_behind(
 
     monkeypatch.setattr(client.client, "Client", Slow)
     worker = ConsoleWorker(tmp_path / "cluster.toml", NodeId(0), None)
-    asking = asyncio.create_task(worker._opened())
+    asking = asyncio.create_task(worker.opened())
     await starts.wait()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert made[0].closed
-    assert await worker._opened() is made[1]
+    assert await worker.opened() is made[1]
     await worker.close()
     assert made[1].closed
