@@ -51,7 +51,7 @@ def _lsn(lsn: int | None) -> str | None:
     return None if lsn is None else str(LSN(lsn))
 
 
-def _trim_point(arguments: argparse.Namespace, point: int) -> str | None:
+def shown_trim_point(arguments: argparse.Namespace, point: int) -> str | None:
     """How a trim point is shown; people are told that the greatest ESN is the end of the epoch, wherever that was."""
     if not LSN(point).epoch:
         return None  # every log begins in epoch 1
@@ -63,7 +63,11 @@ async def _head(client: Client, log: LogId, arguments: argparse.Namespace) -> No
     head = await client.head(log, timeout=arguments.timeout)
     show(
         arguments,
-        {"trim point": _trim_point(arguments, head.trim_point), "first record": _lsn(head.lsn), "time": head.timestamp},
+        {
+            "trim point": shown_trim_point(arguments, head.trim_point),
+            "first record": _lsn(head.lsn),
+            "time": head.timestamp,
+        },
     )
 
 
@@ -171,7 +175,7 @@ async def _preview_trim(client: Client, log: LogId, arguments: argparse.Namespac
     # a person consents to what is shown: what is appended meanwhile stays
     arguments.to = NamedPosition(Anchor.LSN, lsn)
     preview = await client.trim_preview(log, lsn, timeout=arguments.timeout)
-    point = _trim_point(arguments, preview.trim_point)
+    point = shown_trim_point(arguments, preview.trim_point)
     show(arguments, {"trim point": point, "records": preview.records, "bytes": preview.bytes})
 
 

@@ -114,5 +114,5 @@ async def test_no_more_is_trimmed_than_a_person_was_shown(monkeypatch: pytest.Mo
         monkeypatch.setattr(logs, "_consent", consent)
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
         arguments = parser().parse_args(["-c", cluster.config_file, "trim", "1", "tail"])
-        assert await logs._trim_with_consent(client, arguments) == 0
+        assert await arguments.run(client, arguments) == 0
         assert (await client.head(1)).trim_point == shown.lsn

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from ldquery.ctl.logs import _trim_point
+from ldquery.ctl.logs import shown_trim_point
 from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 
 
@@ -21,5 +21,5 @@ from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 )
 def test_the_end_of_an_epoch_is_told_as_such(epoch: int, esn: int, plain: str | None, as_json: str | None) -> None:
     point = compose_lsn(epoch, esn)
-    assert _trim_point(argparse.Namespace(json=False), point) == plain
-    assert _trim_point(argparse.Namespace(json=True), point) == as_json
+    assert shown_trim_point(argparse.Namespace(json=False), point) == plain
+    assert shown_trim_point(argparse.Namespace(json=True), point) == as_json

@@ -88,7 +88,7 @@ async def test_a_new_node_that_does_not_run_yet_is_no_failure(
     monkeypatch.setattr(configuration, "ConfigurationEditor", Editor)
     monkeypatch.setattr(Editor, "late", list(map(NodeId, late)))
     arguments = parser().parse_args(["-c", str(file), "nodes", "add", "N3", "host=127.0.0.9", "port=4440"])
-    assert await configuration._add(None, arguments) == status  # type: ignore[arg-type]
+    assert await arguments.run(None, arguments) == status
     said = capsys.readouterr().err
     assert "N3: start it now" in said
     assert ("N1: does not use it yet" in said) == (status == 4)
@@ -98,7 +98,7 @@ async def test_the_cluster_file_itself_can_be_brought_up_to_date(file: Path, mon
     monkeypatch.setattr(configuration, "ConfigurationEditor", Editor)
     file.write_text(TEXT.replace("version = 1", "version = 0"))
     arguments = parser().parse_args(["-c", str(file), "config", "show", "--to", str(file)])
-    assert await configuration._show(None, arguments) == 0  # type: ignore[arg-type]
+    assert await arguments.run(None, arguments) == 0
     assert file.read_text() == TEXT
 
 
