@@ -191,7 +191,7 @@ def test_what_takes_more_memory_than_it_tells_is_merged_piece_by_piece(monkeypat
         Part(f"1/{number}", WHOLE_FILE, PartKind.SORTED, 50, 10, 1, number, number, number) for number in (0, 1)
     )
     task = merging.MergeTask((MergePlan("books", parts, PartKind.OPTIMIZED, True),), shares_file=False, bytes=20)
-    assert merging._whole(read_run(store, part) for part in parts) is None
+    monkeypatch.setattr(merging, "merged", lambda *_, **__: pytest.fail("it is merged at once"))
     (output,) = merging.do_merge(store, "2/1", task)
     assert output is not None
     found = [docid for table in read_run(store, replace(parts[0], path="2/1")) for docid, _ in rows_of(table)]

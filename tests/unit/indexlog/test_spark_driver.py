@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -28,10 +29,56 @@ def apply(state: ManifestState, *commands: ManifestCommand) -> None:
         state.apply(encode_manifest_command(command), StateVersion(1, 0), 7)
 
 
+class HeldLog:
+    """An index log whose steps the test does."""
+
+    def __init__(self, state: ManifestState) -> None:
+        self.state = state
+        self.steps: Any = None
+
+    async def run(self, steps: Any) -> None:
+        self.steps = steps
+
+
+def dealing(state: ManifestState, job: OnSpark | None = None) -> Any:
+    """The steps of dealing from a manifest in this state."""
+    log: Any = HeldLog(state)
+    asyncio.run((job or OnSpark(None, "")).deal(log, bytes_max=1000))  # type: ignore[arg-type]
+    return log.steps
+
+
+class Session:
+    """Notes what raw logs are read with."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.read = self
+
+    def format(self, name: str) -> Session:
+        return self
+
+    def option(self, name: str, value: str) -> Session:
+        self.given[name] = value
+        return self
+
+    def options(self, **options: str) -> Session:
+        self.given.update(options)
+        return self
+
+    def load(self) -> Session:
+        return self
+
+    def mapInArrow(self, task: Any, schema: Any) -> Session:
+        return self
+
+    def collect(self) -> list[Any]:
+        return []
+
+
 def test_a_generation_that_others_deal_whole_meanwhile_is_left_behind() -> None:
     state = ManifestState()
     apply(state, Initialize("memory", [1, 2]), BeginJob(), AddGeneration([3]), EndGeneration(0, [5, 0]))
-    steps: Any = OnSpark(None, "")._deal_job(lambda: state, 1000)  # type: ignore[arg-type]
+    steps = dealing(state)
     assert steps.send(None) == ProposeCommand(BeginJob(JobKind.DEAL))
     assert steps.send(ManifestOutcome(2)) == ConfirmView()
     assert steps.send(None) == FindTails((1, 2))
@@ -45,7 +92,7 @@ def test_a_job_of_dealing_ends_although_more_is_written(monkeypatch: pytest.Monk
     """It deals what there was when it began."""
     state = ManifestState()
     apply(state, Initialize("memory", [1]), BeginJob())
-    steps: Any = OnSpark(None, "")._deal_job(lambda: state, 1000)  # type: ignore[arg-type]
+    steps = dealing(state)
     monkeypatch.setattr(OnSpark, "_make_containers", lambda *_: [])
     assert steps.send(None) == ProposeCommand(BeginJob(JobKind.DEAL))
     apply(state, BeginJob(JobKind.DEAL))
@@ -56,3 +103,17 @@ def test_a_job_of_dealing_ends_although_more_is_written(monkeypatch: pytest.Monk
     assert proposed == ProposeCommand(Deal(2, 1, 1, 5, 0, 0, "", []))
     apply(state, proposed.command)
     assert steps.send(ManifestOutcome(1)) == ProposeCommand(EndJob(2)), "whatever was written behind 5"
+
+
+def test_raw_logs_are_dealt_with_the_identity_of_the_job() -> None:
+    session = Session()
+    state = ManifestState()
+    apply(state, Initialize("memory", [1]), BeginJob())
+    job = OnSpark(session, "c.toml", {"identityFile": "/etc/dealer.pem"})  # type: ignore[arg-type]
+    steps = dealing(state, job)
+    assert steps.send(None) == ProposeCommand(BeginJob(JobKind.DEAL))
+    apply(state, BeginJob(JobKind.DEAL))
+    assert steps.send(ManifestOutcome(2)) == ConfirmView()
+    assert steps.send(None) == FindTails((1,))
+    assert steps.send({1: 5}).work() == []
+    assert (session.given["cluster"], session.given["identityFile"]) == ("c.toml", "/etc/dealer.pem")

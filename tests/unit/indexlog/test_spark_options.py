@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from client.spark.access import ClusterAccess
-from indexlog.spark.jobs import OnSpark
 from indexlog.spark.options import IndexOptions
 from logdevice_py.core.status import LogDeviceError
 
@@ -30,38 +27,3 @@ def test_secrets_and_keys_are_no_options(name: str, text: str, told: str) -> Non
         IndexOptions.of({"cluster": "c.toml", name: text})
     assert told in refused.value.detail
     assert "MC4CAQ" not in refused.value.detail
-
-
-class Session:
-    """Notes what raw logs are read with."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, str] = {}
-        self.read = self
-
-    def format(self, name: str) -> Session:
-        return self
-
-    def option(self, name: str, value: str) -> Session:
-        self.given[name] = value
-        return self
-
-    def options(self, **options: str) -> Session:
-        self.given.update(options)
-        return self
-
-    def load(self) -> Session:
-        return self
-
-    def mapInArrow(self, task: Any, schema: Any) -> Session:
-        return self
-
-    def collect(self) -> list[Any]:
-        return []
-
-
-def test_raw_logs_are_dealt_with_the_identity_of_the_job() -> None:
-    session = Session()
-    job = OnSpark(session, "c.toml", {"identityFile": "/etc/dealer.pem"})  # type: ignore[arg-type]
-    assert job._make_containers({1: (1, 5)}, None, 1000) == []  # type: ignore[arg-type]
-    assert (session.given["cluster"], session.given["identityFile"]) == ("c.toml", "/etc/dealer.pem")
