@@ -82,7 +82,7 @@ class NodeRecoveries:
             self._following[log] = recovery
         else:
             self._queue[log] = recovery
-            self._fill(now)
+            self.run_waiting(now)
 
     def supersede(self, log: LogId, now: Micros) -> None:
         """This node's sequencer of the log is in a later epoch: one that has begun to recover goes on, any other is aborted.
@@ -109,12 +109,12 @@ class NodeRecoveries:
             running = self._running.pop(log, None) or self._resting.pop(log, None)
             if running is not None:
                 running.abort()
-        self._fill(now)
+        self.run_waiting(now)
 
     def use_settings(self, settings: RecoverySettings, now: Micros) -> None:
         """Go on with other settings; what was begun keeps its times."""
         self._context.settings = settings
-        self._fill(now)
+        self.run_waiting(now)
 
     def recovery(self, log: LogId) -> LogRecovery | None:
         """The recovery of a log that is in progress, to look at."""
@@ -132,7 +132,8 @@ class NodeRecoveries:
         """The logs whose recovery is in progress, then those that wait, in order."""
         return [*self._running, *self._queue, *self._resting]
 
-    def _fill(self, now: Micros) -> None:
+    def run_waiting(self, now: Micros) -> None:
+        """Begin or resume as many of those that wait as may run at once."""
         metrics = self._context.metrics
         settings = self._context.settings
         while (waiting := self._queue or self._resting) and len(self._running) < settings.concurrent_log_recoveries:
@@ -159,10 +160,11 @@ class NodeRecoveries:
         waits = [(since, log) for log, recovery in self._running.items() if (since := recovery.waits_since) is not None]
         over = sorted((since, log) for since, log in waits if now - since >= turn)
         for _, log in over[: len(self._queue) + len(self._resting)]:
-            self._rest(log)
-        self._fill(now)
+            self.rest(log)
+        self.run_waiting(now)
 
-    def _rest(self, log: LogId) -> None:
+    def rest(self, log: LogId) -> None:
+        """Have the running recovery of a log wait behind the others."""
         recovery = self._running.pop(log)
         recovery.rest()
         self._resting[log] = recovery
@@ -181,7 +183,7 @@ class NodeRecoveries:
             self._queue[recovery.log] = following
         elif recovery.log in self._found:
             self._found[recovery.log] = recovery.found[-_EARLIER_MAX:]
-        self._fill(now)
+        self.run_waiting(now)
 
     @handles(Mutated)
     def on_mutated(self, peer: PeerId, message: Mutated, now: Micros) -> None:

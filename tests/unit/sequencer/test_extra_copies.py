@@ -10,7 +10,7 @@ import pytest
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.location import Location
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardId, format_shard, shard_id
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, PeerId, ShardId, format_shard, node_of, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
@@ -485,7 +485,7 @@ class TestSettled:
         assert world.answer_to(request).status is Status.OK
         assert epoch_of(world).in_flight == 1
         for store in (second, third):
-            world.node.context.availability._unblock(store.shard)
+            world.node.context.availability.on_peer_up(node_of(store.shard))
         world.run(5_000_000)
         for store in sent(world):
             world.reply(store)

@@ -329,12 +329,12 @@ class Recoverer:
         """The recovery lets others take their turn, if it is where it might."""
         recovery = self.recoveries.recovery(LOG)
         if self.alive and recovery is not None and recovery.waits_since is not None:
-            self.recoveries._rest(LOG)
+            self.recoveries.rest(LOG)
             self.world.after(micros, self.next_turn)
 
     def next_turn(self) -> None:
         if self.alive:
-            self.recoveries._fill(self.world.now)
+            self.recoveries.run_waiting(self.world.now)
             self.end_turn()
 
     def start(self, next_epoch: int) -> None:
