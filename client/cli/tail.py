@@ -72,13 +72,13 @@ async def last_records(
         kept = RecordBatch(log)
         async with client.reader(log, start, tail, encryption=keys) as reader:
             while batch := await reader.read(READ_AT_ONCE):
-                kept = _last(kept, batch, count)
+                kept = last_of_two(kept, batch, count)
         if len(kept) >= count:
             break
     return kept
 
 
-def _last(kept: RecordBatch, batch: RecordBatch, count: int) -> RecordBatch:
+def last_of_two(kept: RecordBatch, batch: RecordBatch, count: int) -> RecordBatch:
     """The last records of two batches; gaps are dropped."""
     merged = RecordBatch(kept.log)
     surplus = len(kept) + len(batch) - count
@@ -109,7 +109,7 @@ def last_of_all(batches: list[RecordBatch], count: int) -> list[RecordBatch]:
         skip = min(max(surplus, 0), run.count)
         surplus -= skip
         if skip < run.count:
-            kept.append(_last(RecordBatch(log), whole, run.count - skip))
+            kept.append(last_of_two(RecordBatch(log), whole, run.count - skip))
     return kept
 
 

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-_NEEDED: Final = {
+NEEDED: Final = {
     "msgpack": "msgpack",
     "google_crc32c": "google-crc32c",
     "lz4": "lz4",
@@ -22,7 +22,7 @@ def check_packages() -> None:
     Raises:
         ImportError: names every package that is missing, and the Python that misses it.
     """
-    missing = [package for name, package in _NEEDED.items() if find_spec(name) is None]
+    missing = [package for name, package in NEEDED.items() if find_spec(name) is None]
     if missing:
         raise ImportError(
             f"the logdevice source needs {', '.join(missing)} in {sys.executable}, the Python of Spark's workers on this machine: "

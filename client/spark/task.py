@@ -113,7 +113,7 @@ def read_range(
     try:
         records = _RECORDS_FIRST
         while batch := client.run(partial(_read, reader, cut, options, records)):
-            records = _next_records(batch, records)
+            records = next_records(batch, records)
             told = [gap for gap in batch.gaps if _judge(gap, cut, options, missing)]
             rows = batch if chosen is None else chosen(batch)
             if len(rows):
@@ -144,7 +144,7 @@ async def _proof(reader: TaskReader) -> Proof:
     return reader.proof()
 
 
-def _next_records(batch: RecordBatch, before: int) -> int:
+def next_records(batch: RecordBatch, before: int) -> int:
     """So many that the next Arrow batch is of a good size, should payloads go on as they are: compressed ones may be of any size."""
     if not len(batch):
         return before

@@ -126,7 +126,7 @@ async def bounded_positions(
         for log in waiting:
             if left.is_spent():
                 break
-            count = _EntryCount(share.least(left), one_at_least=not taken_any, sizes=most.bytes < UNLIMITED)
+            count = EntryCount(share.least(left), one_at_least=not taken_any, sizes=most.bytes < UNLIMITED)
             position = await _count(client, options, keys, log, bounded[log], end[log], count)
             taken_any = taken_any or position > bounded[log]
             if position < end[log] and position > bounded[log]:
@@ -137,7 +137,7 @@ async def bounded_positions(
     return {log: lsn for log, lsn in bounded.items() if log in begin or lsn > 1}
 
 
-class _EntryCount:
+class EntryCount:
     """Whole entries of one log, as long as they fit."""
 
     def __init__(self, room: Load, *, one_at_least: bool, sizes: bool) -> None:
@@ -202,7 +202,7 @@ async def _count(
     log: int,
     first: int,
     behind: int,
-    count: _EntryCount,
+    count: EntryCount,
 ) -> int:
     """How far entries of [first, behind) go: the next LSN."""
     position = first

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from client.cli import cat, tail
-from client.cli.tail import _last, last_of_all
+from client.cli.tail import last_of_all, last_of_two
 from client.read.batch import RecordBatch
 from client.read.items import RecordRun
 from logdevice_py.core.ids import LogId
@@ -17,14 +17,14 @@ def batch_of(lsn: int, *payloads: bytes | None) -> RecordBatch:
 
 
 def test_the_last_records_of_two_batches_keep_their_positions() -> None:
-    last = _last(batch_of(1, b"a", b"b", b"c"), batch_of(2, b"d", b"e"), 3)
+    last = last_of_two(batch_of(1, b"a", b"b", b"c"), batch_of(2, b"d", b"e"), 3)
     assert last.payloads == [b"c", b"d", b"e"]
     assert last.lsns == [1, 2, 2]
     assert last.batch_offsets == [2, 0, 1]
 
 
 def test_fewer_records_than_asked_for_are_kept_whole() -> None:
-    assert _last(batch_of(1, b"a"), batch_of(2, b"b"), 10).payloads == [b"a", b"b"]
+    assert last_of_two(batch_of(1, b"a"), batch_of(2, b"b"), 10).payloads == [b"a", b"b"]
 
 
 def test_the_last_records_of_several_logs_are_chosen_by_time() -> None:

@@ -137,7 +137,7 @@ def test_batches_of_large_payloads_have_fewer_records() -> None:
         batch = RecordBatch(LogId(7))
         if payloads:
             batch.add_records(payloads, RecordRun(1, Timestamp(0), 0, len(payloads)))
-        return task._next_records(batch, before)
+        return task.next_records(batch, before)
 
     assert next_records([b"x" * 100] * 50) == 65_536
     assert next_records([b"x" * (1 << 20)] * 3) == 16

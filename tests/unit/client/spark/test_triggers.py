@@ -82,7 +82,7 @@ async def test_of_two_limits_the_one_that_is_reached_first_holds(logs: Logs) -> 
 def test_keys_count_as_payloads_do() -> None:
     batch = RecordBatch(LogId(1))
     batch.add_records([b"12345", b"", None], RecordRun(7, Timestamp(0), 0, 3, [b"key", None, b""]))
-    count = triggers._EntryCount(triggers.Load(100, 100), one_at_least=False, sizes=True)
+    count = triggers.EntryCount(triggers.Load(100, 100), one_at_least=False, sizes=True)
     assert count.add(batch, whole_to=7) is None
     assert count.taken == triggers.Load(3, 8)
 
