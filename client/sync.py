@@ -47,7 +47,7 @@ LAST_FLUSH = 5.0
 log_ = logging.getLogger("logdevice.client")
 
 
-class _Background:
+class Background:
     """The loop thread."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Background:
         loop = self._loop
         if loop is None or loop.is_closed():
             return
-        closing = asyncio.run_coroutine_threadsafe(_close_forgotten(client, writers), loop)
+        closing = asyncio.run_coroutine_threadsafe(flush_and_close(client, writers), loop)
         self._closings.add(closing)
         closing.add_done_callback(self._closings.discard)
 
@@ -115,7 +115,7 @@ class _Background:
             raise
 
 
-_background = _Background()
+_background = Background()
 
 
 class SyncClient(PublicNames):
@@ -129,7 +129,7 @@ class SyncClient(PublicNames):
         self.open_writers: list[BufferedWriter] = []
         """What is flushed when the client is forgotten."""
         self._forgotten = weakref.finalize(self, _background.close_forgotten, self._client, self.open_writers)
-        # at the end of the program the loop, which closing takes, might be stopped before finalizers run: `_Background` sees to both
+        # at the end of the program the loop, which closing takes, might be stopped before finalizers run: `Background` sees to both
         self._forgotten.atexit = False
         _background.clients.add(self)
 
@@ -405,7 +405,8 @@ async def _cancel_tasks() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _close_forgotten(client: Client, writers: list[BufferedWriter]) -> None:
+async def flush_and_close(client: Client, writers: list[BufferedWriter]) -> None:
+    """Close a client that was forgotten, its writers first: what they could not flush is logged."""
     await asyncio.gather(*map(_close_forgotten_writer, writers))
     await client.close()
 

@@ -67,7 +67,7 @@ def test_a_client_that_is_not_closed_leaves_nothing_behind_at_the_end(
 
 
 def test_what_would_wait_for_itself_in_the_thread_of_the_clients_is_refused() -> None:
-    background = sync._Background()
+    background = sync.Background()
 
     async def answer() -> int:
         return 1
@@ -107,7 +107,7 @@ async def test_records_of_a_forgotten_client_do_not_depend_on_another_of_its_wri
     writers: list[Any] = [first, second]
     forgotten: Any = client
     with caplog.at_level(logging.WARNING):
-        await sync._close_forgotten(forgotten, writers)
+        await sync.flush_and_close(forgotten, writers)
     assert second.closed
     assert client.closed
     (told,) = caplog.messages
