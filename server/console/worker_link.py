@@ -112,14 +112,15 @@ class WorkerLink:
             if sent and self._process is not None and self._process.returncode is None:
                 self._send(self._process, {"id": number, "ask": "forget"})
             if not self._asking and not self._closed:
-                self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._nobody_looks)
+                self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.let_worker_end)
 
     def _stay(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
 
-    def _nobody_looks(self) -> None:
+    def let_worker_end(self) -> None:
+        """Nobody looks at the console: whoever asks next starts another worker."""
         self._idle = None
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()  # it ends then
@@ -193,7 +194,7 @@ class WorkerLink:
                     queue.put_nowait((status.decode(), body))
         except ValueError:
             log.error("the console's worker process said what is not understood, and is ended")
-        self._nobody_looks()
+        self.let_worker_end()
         reason = self._stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         text = f"the console's worker process ended{f': {reason}' if reason else ''}"
         for queue in self._answers.values():

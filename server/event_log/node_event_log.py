@@ -75,7 +75,7 @@ class NodeRebuilding:
         self._told: ToldShards | None = None
         """What the node's log says of the event log."""
         self.replica = EventLogReplica(
-            config, settings, self.metrics, outbox, timers, rng, requests, lambda now: self._apply(now)
+            config, settings, self.metrics, outbox, timers, rng, requests, lambda now: self.on_state(now)
         )
         self.session = self.replica.session
         self.supervisor = RebuildingSupervisor(
@@ -134,7 +134,8 @@ class NodeRebuilding:
 
     # What follows from the state
 
-    def _apply(self, now: Micros) -> None:
+    def on_state(self, now: Micros) -> None:
+        """The event log may amount to something else now."""
         state = self.set
         self.metrics.shards_rebuilding = len(state.open_shards)
         self._exclude(now)

@@ -148,7 +148,7 @@ async def test_a_disk_that_stays_full_takes_no_lines_that_are_there(
         for call in calls:
             patch.setattr(os, call, full)
         if calls == ["open"]:
-            log.file._close()
+            await log.file.close()
         for token in range(1, 11):
             await log.write("lost", token=token)
     assert [ok for _, ok in log.told] == [False] * 10

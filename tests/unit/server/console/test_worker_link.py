@@ -67,7 +67,7 @@ async def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 async def test_who_asks_while_an_idle_worker_ends_is_answered_by_the_next_one(workers: Workers) -> None:
     first = await workers.who()
-    workers.link._nobody_looks()
+    workers.link.let_worker_end()
     asking = asyncio.create_task(workers.who())
     await workers.let_end()
     assert await asking != first
@@ -75,7 +75,7 @@ async def test_who_asks_while_an_idle_worker_ends_is_answered_by_the_next_one(wo
 
 async def test_who_goes_away_while_an_idle_worker_ends_leaves_no_other_without_an_answer(workers: Workers) -> None:
     first = await workers.who()
-    workers.link._nobody_looks()
+    workers.link.let_worker_end()
     gone = asyncio.create_task(workers.who())
     await asyncio.sleep(0)  # it waits for the end of the worker
     gone.cancel()

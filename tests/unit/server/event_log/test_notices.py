@@ -17,7 +17,7 @@ class Teller(Bench):
         """What it says when these are applied in one turn."""
         self.apply(*events)
         assert self.node.rebuilding is not None
-        self.node.rebuilding._apply(Micros(0))
+        self.node.rebuilding.on_state(Micros(0))
         notices = [each for each in self.outbox.take() if isinstance(each, EventLogNotice)]
         return [(each.alarm, each.text) for each in notices]
 
