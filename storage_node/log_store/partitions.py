@@ -22,7 +22,7 @@ NEWEST_AHEAD: Final = SECOND
 """The bound of the newest timestamp on disk lies up to this much above the truth, so that it need not be written with each entry."""
 NEVER: Final = Timestamp((1 << 63) - 1)
 _STRETCH: Final = 3
-_DROPPED: Final = b"dropped"
+DROPPED: Final = b"dropped"
 
 
 class Partition:
@@ -66,7 +66,7 @@ class Partition:
         Raises:
             UnknownRowError: the row cannot be read.
         """
-        if value == _DROPPED:
+        if value == DROPPED:
             return None
         created, closed, oldest, newest = unpack_integers(value, f"the row of partition {number}", 4)
         if not -(1 << 63) <= min(oldest, newest) <= max(oldest, newest) < 1 << 63:
@@ -188,7 +188,7 @@ class Partitions:
 
     def tombstones(self, numbers: list[int]) -> dict[bytes, bytes]:
         """Rows that say that partitions are dropped, to be written together with what makes them superfluous."""
-        return {keys.partition_key(number): _DROPPED for number in numbers}
+        return {keys.partition_key(number): DROPPED for number in numbers}
 
     def drop(self, numbers: list[int]) -> None:
         """The rows of `tombstones` are written."""

@@ -120,7 +120,7 @@ from storage_node import stored_metadata as values
 from storage_node.log_store import contents, keys
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
-from storage_node.log_store.partitions import _DROPPED, Partition
+from storage_node.log_store.partitions import DROPPED, Partition
 from storage_node.log_store.rocksdb import families, opening
 from storage_node.log_store.row_values import unpack_integer, unpack_integers, unpack_pairs
 from storage_node.repair.copies import EntriesDigest
@@ -392,7 +392,7 @@ def value_cases() -> Iterator[GoldenCase]:
         "directory", keys.directory_value(LSN, 0, 123_456), _dict_of("highest flags size", keys.split_directory_value)
     )
     yield GoldenCase("partition", _partition().encode(), _read_partition)
-    yield GoldenCase("partition, dropped", _DROPPED, _read_partition)
+    yield GoldenCase("partition, dropped", DROPPED, _read_partition)
     what = "the row"
     yield GoldenCase("durable", contents.encode_durable(TIME), lambda data: unpack_integer(data, what))
     yield GoldenCase("losses", contents.encode_losses([(Timestamp(1), TIME)]), lambda data: unpack_pairs(data, what))

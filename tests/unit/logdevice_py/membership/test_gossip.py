@@ -302,7 +302,8 @@ def test_large_clusters_gossip_to_a_few_and_nobody_living_is_declared_dead() -> 
 def test_gossip_of_an_earlier_run_is_dropped() -> None:
     net = GossipNetwork(2)
     net.run(6)
-    net.machines[1]._send([NodeId(0)])
+    net.now = Micros(net.now + INTERVAL)
+    net.timers[1].advance(net.now)
     old = net.outboxes[1].take()[-1].message
     net.die(1)
     net.boot(1, instance=2)

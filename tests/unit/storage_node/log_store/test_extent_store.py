@@ -19,7 +19,7 @@ from storage_node.log_store.extents.block_format import DATA_START, HEAD_SIZE
 from storage_node.log_store.extents.chain import PAGE
 from storage_node.log_store.extents.control_check import ControlCheck
 from storage_node.log_store.extents.disk import SECTOR, DiskError
-from storage_node.log_store.extents.held_extents import HeldExtents
+from storage_node.log_store.extents.held_extents import FAILED, HeldExtents
 from storage_node.log_store.extents.reading import ExtentReader
 from storage_node.log_store.extents.real_disk import RealDisk, RealFile
 from storage_node.log_store.extents.simulated_disk import PowerCutError, SimulatedDisk, SimulatedFile
@@ -115,11 +115,13 @@ class TestFailing:
         assert it.store.sync() is Status.FAILED
         assert read_all(it.store).status is Status.FAILED
         # the disk took the note when it worked again
-        it.store._failed = False
-        it.store._fail("the disk failed")
+        note = it.disk.create(FAILED, 0)
+        note.write([b"the disk failed\n"], 0)
+        note.sync(note.mark())
+        it.disk.sync_names()
         it.store.abandon()
         assert it.open().last_stop is PreviousEnd.MACHINE_DIED
-        assert "failed" not in it.disk.names()
+        assert FAILED not in it.disk.names()
         assert it.lsns()[0] == at(1)
 
     def test_no_sync_begins_beside_another_one(self, it: Held) -> None:
