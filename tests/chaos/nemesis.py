@@ -1,4 +1,4 @@
-"""Breaks real machines, and mends them."""
+"""Breaks real machines, and repairs them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ChaosNemesis:
         """How often a node got SIGKILL."""
         self._wipes = 0
         self._causing: asyncio.Task[None] | None = None
-        self._mending: set[asyncio.Task[None]] = set()
+        self._repairs: set[asyncio.Task[None]] = set()
         self.caused: Counter[str] = Counter()
         self.story: list[str] = []
         """What was done and when, a line each."""
@@ -71,12 +71,12 @@ class ChaosNemesis:
             await asyncio.shield(self._causing)
 
     async def calm(self) -> None:
-        """Mend everything, once the fault that was begun last is known to have happened."""
+        """Repair everything, once the fault that was begun last is known to have happened."""
         if self._causing is not None:
             await self._causing
-        for task in list(self._mending):
+        for task in list(self._repairs):
             task.cancel()
-        await asyncio.gather(*self._mending, return_exceptions=True)
+        await asyncio.gather(*self._repairs, return_exceptions=True)
         cluster = self._cluster
         await self._start_zookeeper()
         if cluster.network is not None:
@@ -93,14 +93,14 @@ class ChaosNemesis:
             if not cluster.runs(node):
                 await cluster.supervisor.start(node)
 
-    def _later(self, mend: Fault, *, most: float) -> None:
+    def _later(self, repair: Fault, *, most: float) -> None:
         async def run() -> None:
             await asyncio.sleep(most * self._rng.random() ** 2)
-            await mend()
+            await repair()
 
         task = asyncio.create_task(run())
-        self._mending.add(task)
-        task.add_done_callback(self._mending.discard)
+        self._repairs.add(task)
+        task.add_done_callback(self._repairs.discard)
 
     def _running(self) -> list[int]:
         cluster = self._cluster
@@ -173,11 +173,11 @@ class ChaosNemesis:
         for source, target in pairs:
             await off_loop(network.block, source, target)
 
-        async def mend() -> None:
+        async def repair() -> None:
             for source, target in pairs:
                 await off_loop(network.unblock, source, target)
 
-        self._later(mend, most=8)
+        self._later(repair, most=8)
 
     async def _cut_off(self) -> None:
         node = self._rng.choice(self._cluster.nodes)
@@ -206,7 +206,7 @@ class ChaosNemesis:
         self._note(f"N{node}")
         await off_loop(disk.fill)
 
-        async def mend() -> None:
+        async def repair() -> None:
             disk.free()
 
-        self._later(mend, most=6)
+        self._later(repair, most=6)

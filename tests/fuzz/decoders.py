@@ -225,7 +225,7 @@ def _stream_seeds() -> list[bytes]:
 _U32 = struct.Struct(">I")
 
 
-def _mended_entry(data: bytes) -> bytes:
+def _entry_with_checksums(data: bytes) -> bytes:
     """The image with lengths and checksums that are right."""
     image = bytearray(data)
     if len(image) < HEADER_SIZE_MIN:
@@ -256,7 +256,7 @@ def _entries(data: bytes) -> None:
     """``u8 1 for checksums that are right``, then the image."""
     if not data:
         return
-    image = _mended_entry(data[1:]) if data[0] & 1 else data[1:]
+    image = _entry_with_checksums(data[1:]) if data[0] & 1 else data[1:]
     header = parse_header(image)
     same(parse_header(encode_header(header), alone=True), header)
     check_body(image, header)

@@ -201,7 +201,7 @@ class Stage:
         return seen, reader
 
     def finish(self) -> Observation:
-        """Mend everything, append once more, and compare what readers see with what was acknowledged."""
+        """Repair everything, append once more, and compare what readers see with what was acknowledged."""
         self.cluster.calm()
         self.run(5 * SECOND)
         last = self.acknowledged(self.client())

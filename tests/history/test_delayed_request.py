@@ -1,7 +1,7 @@
 """A request of an earlier leader arrives late, when a later one is at work already.
 
 There: requests of Kafka's transaction protocol named no epoch of the transaction, so one that was lost and came late was taken for a part of
-the next transaction. Jepsen met it in Bufstream, https://jepsen.io/analyses/bufstream-0.1.0, and Kafka mends it with KIP-890,
+the next transaction. Jepsen met it in Bufstream, https://jepsen.io/analyses/bufstream-0.1.0, and Kafka fixes it with KIP-890,
 https://cwiki.apache.org/confluence/display/KAFKA/KIP-890%3A+Transactions+Server-Side+Defense
 
 Here: every STORE names its epoch in its LSN, and the first STORE of a later epoch leaves a soft seal that refuses the earlier one, before any

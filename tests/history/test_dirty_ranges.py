@@ -21,7 +21,7 @@ from tests.simulation.history import Violation
 from tests.simulation.invariants import Invariants
 
 LOSES = 'durability = "async"'
-PATIENT = LOSES + '\n[settings.sequencer]\nstore_timeout_min_us = "30s"\nstore_timeout_max_us = "60s"'
+LONG_STORE_TIMEOUTS = LOSES + '\n[settings.sequencer]\nstore_timeout_min_us = "30s"\nstore_timeout_max_us = "60s"'
 
 
 class DirtyStage:
@@ -95,7 +95,7 @@ def play_one() -> None:
 
 def play_unreleased() -> None:
     """The shard is cut off when it has answered and two others have not, and is back before they do."""
-    scene = DirtyStage(extra=PATIENT)
+    scene = DirtyStage(extra=LONG_STORE_TIMEOUTS)
     stage = scene.stage
     sequencer, cut = stage.sequencer, scene.holders()[0]
     held_back = stage.others(sequencer, cut)

@@ -1,4 +1,4 @@
-"""A sequencer stands still while a shard is emptied, and goes on in its old epoch.
+"""A sequencer stalls while a shard is emptied, and goes on in its old epoch.
 
 There: whoever moves data off a machine has to fence those who may still write there, or their writes go with the machine.
 
@@ -88,7 +88,7 @@ def play_while_idle_logs_are_left_alone() -> None:
     # from the moment at which it has the epoch: no shard has heard of the log as yet
     while not is_active(old):
         stage.run(20)
-    # it stands still, cut off from all; the client hears nobody else
+    # it stalls, cut off from all; the client hears nobody else
     for node in stage.others(old):
         for one, another in ((client, node), (old, node)):
             stage.block(one, another)

@@ -1,4 +1,4 @@
-"""A writer that stood still goes on after its epoch was fenced and recovered.
+"""A writer that stalled goes on after its epoch was fenced and recovered.
 
 There: BookKeeper's recovery read the end of a ledger from bookies of which not all were fenced. A bookie that had missed the fence took an
 entry in between; the old writer reached its quorum and acknowledged an entry beyond the end at which the ledger was closed. The hole was

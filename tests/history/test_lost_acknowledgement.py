@@ -25,19 +25,19 @@ def play() -> None:
     stage.run_until("the first record", lambda: first.fate is AttemptFate.ACKNOWLEDGED)
     sequencer = stage.sequencer
     stage.block(sequencer, client)
-    doubtful = [stage.append_to(client, streams) for _ in range(3)]
+    unknown = [stage.append_to(client, streams) for _ in range(3)]
     stage.run(20 * MILLISECOND)
-    assert all(attempt.fate is AttemptFate.PENDING for attempt in doubtful)
+    assert all(attempt.fate is AttemptFate.PENDING for attempt in unknown)
     sequencer.crash(machine=True)
     stage.unblock(sequencer, client)
     stage.run(SECOND)
     sequencer.start()
     stage.run_until(
-        "the records in doubt", lambda: all(attempt.fate is AttemptFate.ACKNOWLEDGED for attempt in doubtful)
+        "the records of unknown outcome", lambda: all(attempt.fate is AttemptFate.ACKNOWLEDGED for attempt in unknown)
     )
     whole = stage.finish()
     payloads = [payload for _, _, payload in whole.records]
-    for attempt in (first, *doubtful):
+    for attempt in (first, *unknown):
         if payloads.count(attempt.payload) != 1:
             raise Violation(f"{attempt.payload!r} is there {payloads.count(attempt.payload)} times")
 

@@ -1,7 +1,7 @@
 """Two disks are replaced one after the other, each time long after everything was stored again. Then a third node is away.
 
 There: a replica that came back with an empty disk is trusted again by an operator, or never. Trusted too early it votes for what it lost; never
-trusted, each replaced disk takes from what the cluster can do without, until it stands still.
+trusted, each replaced disk takes from what the cluster can do without, until it stalls.
 
 Here: data logs leave the lost generation out of account when it is rebuilt. Metadata logs are not rebuilt: the shard gets the last record of each
 back, from an f-majority of the others, and is authoritative for them like any other (`storage_node/repair/metadata_resync.py`).

@@ -226,7 +226,7 @@ class StreamWorkload:
 
 
 class DirectWorkload:
-    """Several tasks that append one record each at a time, remembering what is in doubt; `pause`: seconds between two records of one."""
+    """Several tasks that append one record each at a time, remembering those of unknown outcome; `pause`: seconds between two records of one."""
 
     def __init__(self, client: Client, log: int, *, tasks: int, name: str = "d", pause: float = 0) -> None:
         self.client, self.log, self.name = client, LogId(log), name

@@ -102,7 +102,7 @@ async def test_a_recovery_that_is_asked_for_takes_the_log_to_another_epoch(tmp_p
         refused: Any = {}
         async with asyncio.timeout(
             60
-        ):  # on a machine that stands still for a second nodes know less of each other for a while
+        ):  # on a machine that stalls for a second nodes know less of each other for a while
             while "sequences it" not in refused.get("error", {}).get("detail", ""):
                 node, epoch = await home(cluster)
                 other = next(each for each in range(3) if each != node)

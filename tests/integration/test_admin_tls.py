@@ -80,9 +80,9 @@ async def test_who_may_ask_what_over_tls(tmp_path: Path) -> None:
         # strangers
         status, said = await ask(where, None, "/v1/ready")
         assert (status, "ask with https" in said) == (426, True)
-        foreign = CertificateAuthority(tmp_path / "foreign", load_cluster(Path(cluster.config_file).read_text()).uuid)
-        foreign.make()
-        forged = foreign.certify_principal(Principal("operator"))
+        other = CertificateAuthority(tmp_path / "other", load_cluster(Path(cluster.config_file).read_text()).uuid)
+        other.make()
+        forged = other.certify_principal(Principal("operator"))
         assert (await ask(where, context(tmp_path, forged.path), "/v1/node"))[0] == 0
         assert (await ask(where, anybody, "/v1/ready"))[0] == 200, "health checks need no certificate"
         trim = b'{"log_id": 1, "lsn": "e1n1"}'
@@ -90,7 +90,7 @@ async def test_who_may_ask_what_over_tls(tmp_path: Path) -> None:
         status, said = await ask(where, context(tmp_path, mallory.path), "/v1/actions/trim", body=trim)
         assert (status, "principal mallory may not do this" in said) == (403, True)
         assert (await ask(where, anybody, "/v1/actions/trim", body=trim))[0] == 401
-        false = foreign.make_token(Principal("operator"))
+        false = other.make_token(Principal("operator"))
         assert (await ask(where, anybody, "/v1/actions/trim", body=trim, bearer=false))[0] == 401
 
         # the operator, by certificate and by signed token

@@ -77,8 +77,8 @@ async def test_pages_need_nothing_from_elsewhere_and_run_only_themselves() -> No
                 assert "unsafe" not in policy
                 assert policy.startswith("default-src 'none'; script-src 'self';")
                 assert answer.headers["X-Content-Type-Options"] == "nosniff"
-            foreign = set(re.findall(r"(?:https?:)?//[\w.]+", text)) - {"http://www.w3.org"}
-            assert not [each for each in foreign if "." in each], path
+            external = set(re.findall(r"(?:https?:)?//[\w.]+", text)) - {"http://www.w3.org"}
+            assert not [each for each in external if "." in each], path
         async with stranger.get(url(cluster, "/console/../console.py")) as answer:
             assert answer.status in (401, 404)
         async with stranger.post(url(cluster, "/")) as answer:

@@ -97,8 +97,8 @@ async def test_a_node_dies_while_somebody_looks_and_hostile_payloads_stay_text()
         await page.wait_for_selector("#stale:has-text('What is shown was true at')")
         errors[:] = [each for each in errors if "ERR_" not in each]
         assert not [each for each in errors if "TrustedHTML" not in each], errors
-        foreign = [each for each in requested if not each.startswith(base)]
-        assert not foreign
+        external = [each for each in requested if not each.startswith(base)]
+        assert not external
         assert len(requested) > 10
 
 

@@ -15,7 +15,7 @@ from tests.integration.test_console_accessible import PAGES
 
 @asynccontextmanager
 async def console(answers: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[Any]:
-    """The page of the cluster; time stands still where a test does not move it."""
+    """The page of the cluster; time stops where a test does not move it."""
     async with made_up_console(answers or everything()) as base, page_of(chromium(), **options) as page:
         await page.clock.install()
         await page.goto(base)

@@ -65,7 +65,7 @@ class TransportProcess:
 
 @pytest.fixture
 def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deferrable messages wait for an hour: a machine that stands still for some milliseconds must not look like nothing having followed."""
+    """Deferrable messages wait for an hour: a machine that stalls for some milliseconds must not look like nothing having followed."""
     monkeypatch.setattr(outgoing, "WAIT_US", 3_600 * SECOND)
 
 

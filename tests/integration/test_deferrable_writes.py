@@ -20,7 +20,7 @@ SLOW = LogStoreSettings(free_space_min=0, sync_delay_us=50_000)
 
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deferrable writes wait until somebody else wants a sync, however long the machine stands still."""
+    """Deferrable writes wait until somebody else wants a sync, however long the machine stalls."""
     monkeypatch.setattr(group_commit, "DEFERRABLE_US", 3_600 * SECOND)
 
 

@@ -109,7 +109,7 @@ async def test_a_full_disk_refuses_records_and_takes_them_again(
         assert not service.failed
         reading = await read_all(client, 1)
         assert {lsn for lsn, _ in reading.records} >= {int(lsn) for lsn in stored}, (
-            "those in doubt may be there as well"
+            "those of unknown outcome may be there as well"
         )
     assert "nearly full: records are refused until there is space again" in caplog.text
     assert "there is space again" in caplog.text

@@ -425,11 +425,11 @@ async def test_batches_that_cannot_be_unpacked_cost_only_their_own_positions(tar
 async def test_requests_about_what_does_not_exist(target: Target) -> None:
     async with target.peer(1) as peer:
         assert await peer.greet()
-        own, foreign = 1, 4
+        own, elsewhere = 1, 4
         cases = [
             (_start(12345, own, 1), Status.NOTFOUND),
             (_start(HONEST | 1 << 62, own, 2), Status.NOTFOUND),
-            (_start(HONEST, foreign, 3), Status.NOTSTORAGE),
+            (_start(HONEST, elsewhere, 3), Status.NOTSTORAGE),
             (_start(HONEST, 300, 4), Status.NOTSTORAGE),
             (_start(HONEST, own, 5, generation=77), Status.REBUILDING),
             (_start(HONEST, own, 6, first=LSN_MAX, until=1), Status.OK),

@@ -1,4 +1,4 @@
-"""A node that stops in order leaves nobody in doubt."""
+"""A node that stops in order leaves no append of unknown outcome."""
 
 from __future__ import annotations
 
@@ -62,22 +62,22 @@ async def told_of_the_stop(directory: Path) -> AsyncIterator[HostilePeer]:
 
 
 async def check_refusal(late: HostilePeer, number: int) -> None:
-    """An append is refused, which leaves nobody in doubt."""
+    """An append is refused, so that its outcome is known."""
     await late.say(append_of(number, b"late"))
     answer = await answer_to(late, m.Appended)
     assert answer is not None, "the connection was closed on the append"
     assert answer.status is Status.SHUTDOWN
 
 
-async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_in_doubt(tmp_path: Path) -> None:
+async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_unknown(tmp_path: Path) -> None:
     async with told_of_the_stop(tmp_path) as late:
         for number in (1, 2, 3):
             await asyncio.sleep(0.02)  # how long this client needs for everything that it does
             await check_refusal(late, number)
 
 
-async def test_a_process_that_stands_still_while_it_stops_does_not_take_everybody_for_silent(tmp_path: Path) -> None:
+async def test_a_process_that_stalls_while_it_stops_does_not_take_everybody_for_silent(tmp_path: Path) -> None:
     async with told_of_the_stop(tmp_path) as late:
-        time.sleep(0.3)  # noqa: ASYNC251 - the loop stands still, as in a process that gets no processor
+        time.sleep(0.3)  # noqa: ASYNC251 - the loop stalls, as in a process that gets no processor
         await asyncio.sleep(0.02)
         await check_refusal(late, 1)

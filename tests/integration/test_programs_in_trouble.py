@@ -77,7 +77,7 @@ class TestCluster:
         assert got.returncode == 4, got.stderr
         note, *_, last = got.stderr.decode().splitlines()
         reach = f"no node of {dead} answers (3 of 3 addresses tried: N0, N1, N2: nobody listens there)"
-        # a process that stands still for those two seconds has not tried all of them
+        # a process that stalls for those two seconds has not tried all of them
         assert note.startswith(f"{program}: waiting for the cluster: no node of {dead} ")
         assert reach in last
 

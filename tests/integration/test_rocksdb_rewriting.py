@@ -150,9 +150,7 @@ def test_a_damaged_partition_that_is_dropped_holds_up_no_other(tmp_path: Path, i
     store.close()
 
 
-def test_what_was_restored_and_is_damaged_in_its_turn_is_restored_once_more(
-    tmp_path: Path, images: dict[Lsn, bytes]
-) -> None:
+def test_what_was_restored_and_is_damaged_again_is_restored_once_more(tmp_path: Path, images: dict[Lsn, bytes]) -> None:
     store, _ = open_store(tmp_path)
     before = set(glob.glob(str(tmp_path / "db" / "*.sst")))
     # so much that the file has many blocks

@@ -601,7 +601,9 @@ class TestIdentity:
         await shell.service.close()
 
     @pytest.mark.parametrize("other", [{"cluster": b"x" * 16}, {"shard": shard_id(3, 1)}])  # type: ignore[arg-type]
-    async def test_a_foreign_store_is_quarantined(self, tmp_path: Path, other: dict[str, object]) -> None:
+    async def test_a_store_of_another_cluster_or_shard_is_quarantined(
+        self, tmp_path: Path, other: dict[str, object]
+    ) -> None:
         for number in (1, 2):
             shell = await open_service(tmp_path / "shard", **other)  # type: ignore[arg-type]
             shell.run(write_of(1, at(1)))

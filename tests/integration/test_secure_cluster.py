@@ -94,18 +94,18 @@ async def test_strangers_of_every_kind(tmp_path: Path) -> None:
         assert "connect with TLS" in said
 
         # of another authority
-        foreign = CertificateAuthority(tmp_path / "foreign", config.uuid)
-        foreign.make()
-        forged = foreign.certify_principal(Principal("operator"))
+        other = CertificateAuthority(tmp_path / "other", config.uuid)
+        other.make()
+        forged = other.certify_principal(Principal("operator"))
         assert "unknown ca" in await cannot_connect(cluster.config_file, ClientIdentity(certificate=forged.path))
-        trusting = ClientIdentity(certificate=forged.path, ca=tmp_path / "foreign" / "ca.pem")
+        trusting = ClientIdentity(certificate=forged.path, ca=tmp_path / "other" / "ca.pem")
         assert "not accepted" in await cannot_connect(cluster.config_file, trusting)
 
         # with tokens
         expired = authority.make_token(Principal("operator"), 1)
         while wall_us() < jwt.decode(expired, options={"verify_signature": False})["exp"] * 1_000_000:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        for token in (foreign.make_token(Principal("operator")), expired):
+        for token in (other.make_token(Principal("operator")), expired):
             assert "token is not believed" in await cannot_connect(cluster.config_file, ClientIdentity(token=token))
         good = ClientIdentity(token=authority.make_token(Principal("svc-token")))
         async with Client(cluster.config_file, identity=good) as client:

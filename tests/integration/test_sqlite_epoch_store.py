@@ -1,4 +1,4 @@
-"""The SQLite epoch store among processes, and with a file that is locked, damaged, foreign or replaced."""
+"""The SQLite epoch store among processes, and with a file that is locked, damaged, of another program or replaced."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.epoch_stores import given, identity, next_epoch, run_one
 
 async def main(path, node):
     # SQLite is not fair: on a slow disk, one of three that write without a pause waits for seconds
-    patient = SqliteEpochStoreSettings(busy_timeout_us=120 * SECOND)
-    store = SqliteEpochStore(path, "test", identity(node), asyncio.get_running_loop(), patient)
+    long_timeout = SqliteEpochStoreSettings(busy_timeout_us=120 * SECOND)
+    store = SqliteEpochStore(path, "test", identity(node), asyncio.get_running_loop(), long_timeout)
     for _ in range(200):
         print(given(await run_one(store, next_epoch(node=node))), flush=True)
     store.close()
@@ -104,9 +104,9 @@ async def test_a_file_that_is_no_epoch_store_is_named_and_left_alone(tmp_path: P
     path.write_bytes(b"something else entirely" * 100)
     assert str(path) in (await failure(path)).detail
     path.unlink()
-    foreign = sqlite3.connect(path)
-    foreign.execute("CREATE TABLE other (a)")
-    foreign.close()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE other (a)")
+    other.close()
     assert "no epoch store" in (await failure(path)).detail
 
 

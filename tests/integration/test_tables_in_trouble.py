@@ -53,7 +53,7 @@ def send(cluster: ProcessCluster, number: signal.Signals, nodes: Sequence[int]) 
 
 @asynccontextmanager
 async def paused(cluster: ProcessCluster, *nodes: int) -> AsyncIterator[None]:
-    """The processes stand still within the block."""
+    """The processes are stopped within the block."""
     send(cluster, signal.SIGSTOP, nodes)
     try:
         yield

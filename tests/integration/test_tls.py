@@ -251,8 +251,8 @@ async def test_certificates_of_another_authority_and_expired_ones_are_refused(
     old = made.authority.certify_principal(Principal("svc-old"), days=-1 + 1, path=tmp_path / "svc-old.pem")
     expired = made.contexts("svc-clicks")
     async with made.process(0, addresses, "N0") as node:
-        foreign = TlsContexts(TlsFiles(made.directory / "ca.pem", other.directory / "svc-clicks.pem"), UUID)
-        async with made.process(-1, addresses, contexts=foreign) as client:
+        mixed = TlsContexts(TlsFiles(made.directory / "ca.pem", other.directory / "svc-clicks.pem"), UUID)
+        async with made.process(-1, addresses, contexts=mixed) as client:
             trouble = await client.trouble()
             assert trouble.status in (Status.ACCESS, Status.PROTO), trouble
         async with made.process(-1, addresses, contexts=other.contexts("svc-clicks")) as client:

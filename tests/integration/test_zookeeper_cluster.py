@@ -71,7 +71,7 @@ async def test_open_epochs_need_no_zookeeper_and_activations_wait_for_it(
         gone = time.monotonic()
         await asyncio.gather(*(stream.more(300) for stream in streams.values()))
         await cluster.kill(second)
-        # what it answered may still come in until the client has read to the end of the connection; then its logs stand still
+        # what it answered may still come in until the client has read to the end of the connection; then its logs stall
         async with asyncio.timeout(60):
             while second in client.connectivity().connected:  # noqa: ASYNC110 - it has no event for it
                 await asyncio.sleep(0.02)

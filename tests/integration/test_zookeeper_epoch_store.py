@@ -34,7 +34,7 @@ SETTINGS = ZooKeeperEpochStoreSettings(
     reconnect_delay_us_max=100 * MILLISECOND,
     retry_delay_us=20 * MILLISECOND,
 )
-PATIENT = replace(SETTINGS, deadline_us=20_000 * MILLISECOND, session_timeout_us=4_000 * MILLISECOND)
+LONG_DEADLINE = replace(SETTINGS, deadline_us=20_000 * MILLISECOND, session_timeout_us=4_000 * MILLISECOND)
 """Where the subject is not the deadline, a slow disk or a busy machine must not meet it."""
 SHORT = replace(SETTINGS, deadline_us=3_000 * MILLISECOND, session_timeout_us=4_000 * MILLISECOND)
 """Where it is met, what comes before it must still have the time."""
@@ -120,7 +120,7 @@ async def test_no_epoch_is_given_twice_while_the_server_is_killed_and_restarted(
 
 
 async def test_a_write_whose_answer_was_lost_is_found_to_be_won(proxy: LosingProxy, open_store: OpenStore) -> None:
-    store = open_store(proxy.address, PATIENT)
+    store = open_store(proxy.address, LONG_DEADLINE)
     await until_ok(store)
     marks.HITS.clear()
     for expected in range(2, 6):
@@ -140,7 +140,7 @@ async def test_a_write_whose_answer_was_lost_is_found_to_be_won(proxy: LosingPro
 async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
     server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore
 ) -> None:
-    store = open_store(proxy.address, PATIENT)
+    store = open_store(proxy.address, LONG_DEADLINE)
     logs = [LogId(log) for log in range(1, 101)]
     first = await run_batch(store, [next_epoch(log) for log in logs])
     assert {result.status for result in first} == {Status.OK}
@@ -154,7 +154,7 @@ async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
     assert {(result.status, given(result)) for result in results} == {(Status.OK, 2)}
     assert store.metrics.unknown_outcomes > 0
     assert marks.HITS["epoch_store_lost_answer_was_won"] > 0
-    direct = await run_batch(open_store(settings=PATIENT), [ReadMetadata(log) for log in logs])
+    direct = await run_batch(open_store(settings=LONG_DEADLINE), [ReadMetadata(log) for log in logs])
     assert {result.version for result in direct} == {2}
 
 
@@ -222,13 +222,13 @@ async def test_a_store_opened_before_its_server_runs_works_once_it_does(
 
 
 async def test_one_reachable_server_of_several_is_enough(server: ZooKeeperServer, open_store: OpenStore) -> None:
-    assert given(await until_ok(open_store(f"127.0.0.1:{free_ports(1)[0]},{server.address}", PATIENT))) == 1
+    assert given(await until_ok(open_store(f"127.0.0.1:{free_ports(1)[0]},{server.address}", LONG_DEADLINE))) == 1
 
 
 async def test_closing_never_blocks_even_when_the_server_is_stopped(
     server: ZooKeeperServer, open_store: OpenStore
 ) -> None:
-    store = open_store(settings=PATIENT)
+    store = open_store(settings=LONG_DEADLINE)
     await until_ok(store)
     server.freeze()
     pending = asyncio.ensure_future(run_one(store, next_epoch()))
@@ -244,7 +244,7 @@ async def test_closing_never_blocks_even_when_the_server_is_stopped(
 async def test_a_write_that_never_reached_the_server_is_made_again(
     server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore
 ) -> None:
-    store = open_store(proxy.address, PATIENT)
+    store = open_store(proxy.address, LONG_DEADLINE)
     await until_ok(store)
     server.freeze()
     activation = asyncio.ensure_future(run_one(store, next_epoch()))
@@ -257,7 +257,7 @@ async def test_a_write_that_never_reached_the_server_is_made_again(
 async def test_a_lost_write_that_another_node_overtook_takes_a_further_epoch(
     proxy: LosingProxy, open_store: OpenStore
 ) -> None:
-    store, other = open_store(proxy.address, PATIENT), open_store(settings=PATIENT)
+    store, other = open_store(proxy.address, LONG_DEADLINE), open_store(settings=LONG_DEADLINE)
     await until_ok(store)
     proxy.lose_answers_at_write = 1
     activation = asyncio.ensure_future(run_one(store, next_epoch()))
@@ -283,7 +283,7 @@ async def test_a_lost_write_without_answer_until_the_deadline_may_have_been_appl
 
 
 async def test_a_client_that_ended_is_replaced(open_store: OpenStore) -> None:
-    store = open_store(settings=PATIENT)
+    store = open_store(settings=LONG_DEADLINE)
     await until_ok(store)
     marks.HITS.clear()
     await asyncio.to_thread(store._client.stop)
@@ -301,7 +301,7 @@ async def test_a_znode_that_somebody_else_wrote_fails_and_is_left_alone(
         client.stop()
         client.close()
 
-    store = open_store(settings=PATIENT)
+    store = open_store(settings=LONG_DEADLINE)
     await until_ok(store)
     await asyncio.to_thread(overwrite)
     result = await run_one(store, next_epoch())
@@ -312,7 +312,7 @@ async def test_a_znode_that_somebody_else_wrote_fails_and_is_left_alone(
 async def test_all_cells_are_copied_and_written_where_there_are_none(
     server: ZooKeeperServer, open_store: OpenStore
 ) -> None:
-    store = open_store(settings=PATIENT)
+    store = open_store(settings=LONG_DEADLINE)
     await until_ok(store)
     await run(store, SetLastCleanEpoch(LOG, Epoch(1), None), RegisterShard(bytes(16), NodeId(3), 2, None))
     copied = await asyncio.to_thread(read_cells, server.url, "test")

@@ -34,7 +34,7 @@ class BrokenCluster:
         self._rng = rng
 
     async def break_for(self, seconds: float) -> None:
-        """One fault after the other, each mended before the next."""
+        """One fault after the other, each repaired before the next."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         faults = [self._kill, self._pause]

@@ -23,7 +23,7 @@ _EPOCHS: Final = ("tests/unit/storage_node/epochs",)
 _RECOVERY_MODEL: Final = "tests/unit/sequencer/recovery/test_recovery_model.py"
 _READ_MODEL: Final = "tests/unit/client/read/test_read_stream_model.py"
 _WRITE_MODEL: Final = "tests/unit/client/write/test_write_stream_model.py"
-_FOREIGN_FRAMES: Final = "tests/unit/client/write/test_foreign_frames.py"
+_FRAMES_OF_OTHERS: Final = "tests/unit/client/write/test_frames_of_others.py"
 
 MODULES: Final = {
     module.name: module
@@ -47,7 +47,7 @@ MODULES: Final = {
             "write_stream",
             ("client/write/*.py",),
             ("tests/unit/client/write", "tests/unit/client/test_quotas.py"),
-            (_WRITE_MODEL, _FOREIGN_FRAMES),
+            (_WRITE_MODEL, _FRAMES_OF_OTHERS),
         ),
         Module("seal", ("storage_node/epochs/seal.py",), _EPOCHS),
         Module("purge", ("storage_node/epochs/purge.py",), _EPOCHS),

@@ -27,7 +27,7 @@ class CopiesOfDeparted:
     """What became of the copies that lost and drained shards held."""
 
     rebuilt: Mapping[ShardId, Generation]
-    """Shards whose losses were made good, up to these generations."""
+    """Shards whose losses were re-replicated, up to these generations."""
     emptied: frozenset[ShardId]
     """Those that are empty, though they serve."""
     once_lost: frozenset[ShardId]

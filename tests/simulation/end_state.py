@@ -139,12 +139,12 @@ def check_copies(
                     copysets.clear()
                 rank_max = header.rank
                 copysets.append(set(header.copyset))
-        made_good = {
+        re_replicated = {
             shard for shard, generation in rebuilt.items() if (epoch.interval.generation(shard) or 0) <= generation
         }
-        counted = (lost - made_good | excused) & set(epoch.interval.shards)
+        counted = (lost - re_replicated | excused) & set(epoch.interval.shards)
         # one that began anew since it was emptied holds what later epochs stored there
-        if not epoch.domains.can_replicate(holders - (emptied & made_good) | counted):
+        if not epoch.domains.can_replicate(holders - (emptied & re_replicated) | counted):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
         ever = set().union(*entry.stored.values()) | holders | lost | model.written.get(lsn, set())

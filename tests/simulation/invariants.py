@@ -313,7 +313,7 @@ class Invariants:
                         newest, copysets, holders = rank, set(), set()
                     if rank == newest:
                         holders.add(other)
-                        # a damaged copy counts: it is made good from the others
+                        # a damaged copy counts: it is repaired from the others
                         with suppress(CorruptEntryError):
                             copysets.add(parse_header(disk.rows[key], alone=True).copyset)
         return any(shard not in copyset and holders.issuperset(copyset) for copyset in copysets)

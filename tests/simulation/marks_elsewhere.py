@@ -15,7 +15,7 @@ _ROCKSDB_STORE = "tests/integration/test_rocksdb_store.py"
 _PLACEMENT = "tests/unit/logdevice_py/placement"
 _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
-_MENDING = "tests/integration/test_rocksdb_rewriting.py"
+_REWRITING = "tests/integration/test_rocksdb_rewriting.py"
 _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or fewer"
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
@@ -134,15 +134,18 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _DISK,
         f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",
     ),
-    "log_store_files_damaged": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
-    "log_store_damage_rewritten": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_files_damaged": (_DISK, f"{_REWRITING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_damage_rewritten": (
+        _DISK,
+        f"{_REWRITING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored",
+    ),
     "log_store_body_damaged": (
         _DISK,
         "tests/integration/test_rocksdb_large_entries.py::TestDamagedFiles::test_a_damaged_body_is_told_for_itself_and_restored",
     ),
     "log_store_rewriting_waits": (
         _DISK,
-        f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
+        f"{_REWRITING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
     ),
     "extents_checkpoint": (_EXTENTS, _RECYCLING),
     "extents_indexed": (_EXTENTS, _RECYCLING),
@@ -171,7 +174,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _EXTENTS,
         f"{_EXTENT_STORE}::TestTornBlocks::test_it_may_be_all_that_calls_the_block_before_it_synced",
     ),
-    "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
+    "log_store_torn_log": (_DISK, f"{_REWRITING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "dirty_range_has_an_end": (
         _RARE_DIRTY,
@@ -398,7 +401,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "log_store_restored_is_damaged": (
         _DISK,
-        f"{_MENDING}::test_what_was_restored_and_is_damaged_in_its_turn_is_restored_once_more",
+        f"{_REWRITING}::test_what_was_restored_and_is_damaged_again_is_restored_once_more",
     ),
     "look_up_non_authoritative": (
         "too many shards would have to lose the same part of a log, and a look-up to come before anybody says that it is lost",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.workload import Applications
 
 _LOOK_US: Final = 100 * MILLISECOND
-_PATIENCE_US: Final = 15 * SECOND
+_DRAIN_TIMEOUT_US: Final = 15 * SECOND
 """So long a drain is waited for: it may be that a record finds no other place, or that the node is lost for good meanwhile."""
 _FIRST_EPOCH_US: Final = 5 * SECOND
 
@@ -35,7 +35,7 @@ class NodeRemovals:
         self._rng = rng = random.Random(apps.cluster.rng.getrandbits(64))
         self._at_once = rng.choice([1, 1, 2, 4])
         """How many leave together."""
-        self._is_patient = rng.random() < 0.5
+        self._awaits_settled = rng.random() < 0.5
         """Whether nobody leaves before all nodes are settled. An empty node may leave earlier, too."""
         self._draining: SimNode | None = None
         self._since = 0
@@ -89,7 +89,7 @@ class NodeRemovals:
         """Whether it has, or nobody waits for it any more."""
         if self._departures.is_empty(node):
             self._leaving.append(node)
-        elif not node.retired and self._cluster.scheduler.now < self._since + _PATIENCE_US:
+        elif not node.retired and self._cluster.scheduler.now < self._since + _DRAIN_TIMEOUT_US:
             return False
         self._draining = None
         return True
@@ -97,7 +97,7 @@ class NodeRemovals:
     def _may_leave(self) -> bool:
         if not all(map(self._departures.is_empty, self._leaving)):
             return False
-        return not self._is_patient or all(map(self._is_settled, self._cluster.nodes.values()))
+        return not self._awaits_settled or all(map(self._is_settled, self._cluster.nodes.values()))
 
     def _is_settled(self, node: SimNode) -> bool:
         """What the tables of the node say: it has the cluster file, and no log relies on shards that departed before."""

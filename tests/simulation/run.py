@@ -30,7 +30,7 @@ from tests.simulation.workload import Applications, StreamWriter
 
 CALM_BOUND = 600 * SECOND
 """Virtual time within which everything must be done after the last fault."""
-STANDSTILL = 45 * SECOND
+STALL_BOUND = 45 * SECOND
 """Virtual time without faults within which something must go on."""
 
 
@@ -239,8 +239,8 @@ class _Run:
         while not done():
             if progress() != reached:
                 since, reached = scheduler.now, progress()
-            if scheduler.now >= since + STANDSTILL:
-                raise Violation(f"{what}: nothing for {STANDSTILL / 1e6:.0f} s without faults: {waits_for()}")
+            if scheduler.now >= since + STALL_BOUND:
+                raise Violation(f"{what}: nothing for {STALL_BOUND / 1e6:.0f} s without faults: {waits_for()}")
             if scheduler.now >= self.calm_since + CALM_BOUND:
                 raise Violation(f"{what}: not within {CALM_BOUND / 1e6:.0f} s without faults: {waits_for()}")
             self._advance(scheduler.now + SECOND // 10)

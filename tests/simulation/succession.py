@@ -54,5 +54,5 @@ def check_succession(history: LogHistory, whole: Observation) -> None:
             failed.add(attempt.stream)
         elif attempt.payload in records.in_turn and attempt.payload not in records.counted:
             history.fail(
-                f"{attempt.payload[:24]!r} was acknowledged in its turn and does not count; {records.last} records do"
+                f"{attempt.payload[:24]!r} was acknowledged in order and does not count; {records.last} records do"
             )

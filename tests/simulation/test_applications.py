@@ -219,7 +219,7 @@ class TestNodes:
 
     @pytest.mark.slow
     def test_a_node_that_comes_back_costs_logs_of_other_nodes_nothing(self, simulate: Callable[..., Any]) -> None:
-        """It has heard of nobody at first; taken at its word, all others would be dead, and what they were sent in doubt."""
+        """It has heard of nobody at first; taken at its word, all others would be dead, and the outcome of what they were sent unknown."""
         logs = range(1, 9)
 
         async def application(cluster: SimCluster) -> None:

@@ -113,7 +113,7 @@ def test_an_empty_campaign_says_so_and_does_not_fail_to() -> None:
     assert "0 of 12" in campaign().markdown()
 
 
-def test_a_seed_counts_once_and_in_its_turn() -> None:
+def test_a_seed_counts_once_and_in_order() -> None:
     made = campaign()
     made.add(good(100))
     for seed in (100, 102):

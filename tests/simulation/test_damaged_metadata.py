@@ -33,14 +33,14 @@ def test_a_writer_finds_out_what_became_of_its_frames() -> None:
     first = stage.append_to(client, streams)
     stage.run_until("the first record", lambda: first.fate is AttemptFate.ACKNOWLEDGED)
     stage.block(stage.sequencer, client)
-    doubtful = [stage.append_to(client, streams) for _ in range(3)]
+    unknown = [stage.append_to(client, streams) for _ in range(3)]
     stage.run(20 * MILLISECOND)
-    assert all(attempt.fate is AttemptFate.PENDING for attempt in doubtful)
+    assert all(attempt.fate is AttemptFate.PENDING for attempt in unknown)
     sequencer = stage.sequencer
     assert restart_with_damage(stage) >= 2
     stage.unblock(sequencer, client)
     stage.run_until(
-        "the records in doubt", lambda: all(attempt.fate is AttemptFate.ACKNOWLEDGED for attempt in doubtful)
+        "the records of unknown outcome", lambda: all(attempt.fate is AttemptFate.ACKNOWLEDGED for attempt in unknown)
     )
     stage.finish()
 

@@ -38,7 +38,7 @@ def _forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tail, "__init__", init)
 
 
-def _impatient(patch: pytest.MonkeyPatch) -> None:
+def _without_waiting(patch: pytest.MonkeyPatch) -> None:
     """A new epoch takes appends at once, by what its node knew of the log before."""
     hold = AppendPath._wait_for_tail
 
@@ -69,7 +69,7 @@ def _lenient(status: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
     ("the state is forgotten with the sequencer", _forgotten, "rule [134]"),
-    ("a new epoch does not wait", _impatient, "rule [12345]"),
+    ("a new epoch does not wait", _without_waiting, "rule [12345]"),
     ("expectations are not compared", _lenient("CONFLICT"), "rule [25]"),
     ("transaction ids are not compared", _lenient("TRANSACTION_ID_TOO_LOW"), "rule 1"),
     ("tokens are not compared", _lenient("FENCED"), "rule 3"),

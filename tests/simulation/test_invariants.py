@@ -114,7 +114,7 @@ class TestDamagedRanges:
         self.refused()
 
     def test_a_damaged_copy_elsewhere_counts(self) -> None:
-        """It is made good from the others of its copyset."""
+        """It is repaired from the others of its copyset."""
         self.hold(OWN, LEFT, OWN)
         self.hold(LEFT, LEFT, NEW)
         self.hold(NEW, LEFT, NEW)

@@ -20,9 +20,9 @@ class TimeFinder(AsyncioApplication):
     async def live(self, interval: int) -> None:
         await self.rest(self.rng.randrange(interval))
         while not self.is_calm.is_set():
-            patience = self.rng.choice([1, 10, 30])
+            timeout_seconds = self.rng.choice([1, 10, 30])
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout_seconds):
                     await self.rng.choice([self.find, self.find, self.find_key, self.look])()
             except (LogDeviceError, TimeoutError) as error:
                 self.cluster.note(self.client.name, "found no time", error)

@@ -229,10 +229,10 @@ def test_pushed_filters_leave_the_rows_that_spark_would_leave(spark: SparkSessio
 def test_what_cannot_be_done_is_said_at_once(
     spark: SparkSession, cluster: RunningCluster, options: dict[str, str], text: str
 ) -> None:
-    patient = {"cluster": cluster.file, "requestTimeout": "5min"}
+    long_timeout = {"cluster": cluster.file, "requestTimeout": "5min"}
     started = time.monotonic()
     with pytest.raises(Exception, match=re.escape(text)):
-        spark.read.format("logdevice").options(**{**patient, **options}).load().count()
+        spark.read.format("logdevice").options(**{**long_timeout, **options}).load().count()
     assert time.monotonic() - started < 120  # Spark starts Pythons for it
 
 

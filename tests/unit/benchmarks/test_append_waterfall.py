@@ -173,5 +173,5 @@ def test_text_and_picture_have_every_span() -> None:
         assert each.label in text
         assert each.label in picture
     assert "a &lt;title&gt;" in picture
-    assert picture.count("<rect") == len(found.spans) + 6  # the legend and the ground
+    assert picture.count("<rect") == len(found.spans) + 6  # the legend and the background
     assert as_text(waterfall([], []), "none").startswith("none\n")

@@ -58,7 +58,7 @@ class _LosingProducer(MemoryProducer):
         return future
 
 
-async def test_a_standstill_ends_with_the_first_success_whatever_became_of_appends_before(
+async def test_a_stall_ends_with_the_first_success_whatever_became_of_appends_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("benchmarks.ldbench.workloads.failover._CALM_SECONDS", CALM)

@@ -70,12 +70,12 @@ async def cut_short_when_it_works(running: BenchSession, order: Path, calls: int
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize(("calls", "patience"), [(1, 0.2), (2, 25.0)])
+@pytest.mark.parametrize(("calls", "stop_seconds"), [(1, 0.2), (2, 25.0)])
 async def test_a_client_process_that_does_not_end_is_killed_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, patience: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, stop_seconds: float
 ) -> None:
     order = client(tmp_path, monkeypatch, "trap '' TERM; cat > {order}; exec sleep 30")
-    monkeypatch.setattr(session, "STOP_SECONDS", patience)
+    monkeypatch.setattr(session, "STOP_SECONDS", stop_seconds)
     assert await cut_short_when_it_works(made(tmp_path), order, calls) < 15
     assert list((tmp_path / "scratch").iterdir()) == []
 

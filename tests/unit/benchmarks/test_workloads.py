@@ -33,7 +33,7 @@ async def measure(name: str, engine: MemoryEngine, running: MemoryRunning | None
     parameters = dict(WORKLOADS[name].parameters(SMOKE)[-1])
     if "records" in parameters:
         parameters["records"] = 1_000
-    # Longer than the loop may stand still on a busy machine.
+    # Longer than the loop may stall on a busy machine.
     case = Case(workload=name, seconds=0.2, warmup_seconds=0.005, parameters=parameters)
     measurement = Measurement(case=case, engine="memory", setting="only", round=1)
     bench = WorkloadBench(

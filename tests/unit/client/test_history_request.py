@@ -90,7 +90,7 @@ def test_when_it_cannot_be_read_for_certain_the_sequencer_is_asked_to_store_it_a
     assert len(read_from_shards_that_lost_data(bench)) == 1
 
 
-def test_an_empty_metadata_log_that_is_read_to_its_end_is_not_complained_of() -> None:
+def test_an_empty_metadata_log_that_is_read_to_its_end_is_not_reported() -> None:
     asking = Asking()
     for node, request in asking.bench.taken(Digest):
         asking.bench.answer(node, digested(request))

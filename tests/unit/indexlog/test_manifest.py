@@ -190,10 +190,10 @@ def test_runs_of_several_indexes_are_judged_each_by_itself() -> None:
     state.apply(encode_manifest_command(wanted), StateVersion(1, 0), 7)
     assert state.serial == before + 2, "again nothing is replaced"
     check_refused(state, replace(wanted, token=2), "PREEMPTED")
-    foreign = [run("books", 0, SORTED._replace(path="2/s"))]
-    check_refused(state, ReplaceRuns(1, foreign), "2/s was not written by job 1")
+    of_another_job = [run("books", 0, SORTED._replace(path="2/s"))]
+    check_refused(state, ReplaceRuns(1, of_another_job), "2/s was not written by job 1")
     with pytest.raises(CommandRefused, match="one of each"):
-        state.apply(encode_manifest_command(ReplaceRuns(1, foreign * 2)), StateVersion(1, 0), 7)
+        state.apply(encode_manifest_command(ReplaceRuns(1, of_another_job * 2)), StateVersion(1, 0), 7)
 
 
 def test_files_of_a_large_run_keep_their_order_in_every_state() -> None:

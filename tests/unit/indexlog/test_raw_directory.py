@@ -104,16 +104,16 @@ def test_a_file_that_lost_its_last_modifications_is_not_what_was_written(tmp_pat
     assert "29 modifications" in survey.damaged[0].damage
 
 
-def test_completeness_of_foreign_files_is_unknown(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    (foreign / "5.raw").write_bytes(b"".join(raw_frame(encode_record(record(number))) for number in range(3)))
-    (foreign / "notes.raw").write_bytes(b"x")
-    survey = survey_raw_files([foreign])
+def test_completeness_of_files_of_others_is_unknown(tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "5.raw").write_bytes(b"".join(raw_frame(encode_record(record(number))) for number in range(3)))
+    (others / "notes.raw").write_bytes(b"x")
+    survey = survey_raw_files([others])
     assert numbers(survey) == [0, 1, 2]
     assert (survey.covered, survey.gaps) == ([], [])
     assert told(survey) == [
-        f"completeness unknown: 1 files have no summary, 3 modifications, {foreign / '5.raw'} for one"
+        f"completeness unknown: 1 files have no summary, 3 modifications, {others / '5.raw'} for one"
     ]
 
 

@@ -1,4 +1,4 @@
-"""A node that stops in order leaves no append in doubt."""
+"""A node that stops in order leaves no append of unknown outcome."""
 
 from __future__ import annotations
 

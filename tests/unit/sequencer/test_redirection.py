@@ -21,7 +21,7 @@ def away() -> World:
     return World(make_config(sequencers=[0, 1, 2], logs=(1, 1000)))
 
 
-def foreign_log(world: World) -> LogId:
+def log_of_another_node(world: World) -> LogId:
     """A log whose home is another node."""
     for number in range(1, 1000):
         home = locate_sequencer(LogId(number), world.config, world.cluster.may_sequence)
@@ -71,7 +71,7 @@ class TestNodesThatDoNotServe:
 class TestRedirects:
     def test_an_append_for_another_home_is_redirected_there(self) -> None:
         world = away()
-        log = foreign_log(world)
+        log = log_of_another_node(world)
         request = world.append(log=log)
         world.run()
         answer = world.answer_to(request)
@@ -81,14 +81,14 @@ class TestRedirects:
 
     def test_unless_it_forbids_that(self) -> None:
         world = away()
-        log = foreign_log(world)
+        log = log_of_another_node(world)
         request = world.append(log=log, flags=NO_REDIRECT)
         world.run()
         assert world.answer_to(request).status is Status.OK
 
     def test_after_which_others_are_not_redirected_for_a_while(self) -> None:
         world = away()
-        log = foreign_log(world)
+        log = log_of_another_node(world)
         world.append(log=log, flags=NO_REDIRECT)
         world.run(1_000_000)
         soon = world.append(log=log)
@@ -100,7 +100,7 @@ class TestRedirects:
 
     def test_a_log_moves_here_when_its_home_dies(self) -> None:
         world = away()
-        log = foreign_log(world)
+        log = log_of_another_node(world)
         for node in (1, 2):
             world.cluster.states[NodeId(node)] = NodeState.DEAD
         world.node.on_cluster_state(world.now)
@@ -175,7 +175,7 @@ class TestWhoInsists:
     def test_a_preempted_node_away_from_home_says_that_it_is_preempted(self) -> None:
         """The log's home was preempted too: only whoever knows of both can break the circle, by telling this one to take the log back."""
         world = away()
-        log = foreign_log(world)
+        log = log_of_another_node(world)
         home = locate_sequencer(log, world.config, world.cluster.may_sequence)
         assert home is not None
         standing = Standing(accepts=True, preempted=True, preempted_by=NodeId(1), no_redirect_until=0)

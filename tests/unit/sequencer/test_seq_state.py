@@ -207,7 +207,7 @@ class HeldSealChecks:
             self._reply(*question)
 
 
-def tail_in_doubt() -> tuple[World, HeldSealChecks, int]:
+def unconfirmed_tail() -> tuple[World, HeldSealChecks, int]:
     """While the epoch store is silent, somebody asks for the tail: a log that is active, what shards will be asked of seals, the request."""
     world = active()
     world.store.silent = True
@@ -338,7 +338,7 @@ class TestTail:
         assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 3)
 
     def test_what_shards_said_when_an_earlier_request_was_checked_does_not_count(self) -> None:
-        world, checks, first = tail_in_doubt()
+        world, checks, first = unconfirmed_tail()
         world.run(5_100_000)
         assert world.state_of(first).status is Status.AGAIN
         world.store.silent, world.store.failures = False, [Status.FAILED]
@@ -355,7 +355,7 @@ class TestTail:
         assert world.state_of(second).status is Status.PREEMPTED
 
     def test_what_shards_say_of_an_epoch_that_is_over_is_not_waited_out(self) -> None:
-        world, checks, first = tail_in_doubt()
+        world, checks, first = unconfirmed_tail()
         world.run(1_100_000)
         assert checks.asked
         world.store.held.clear()
@@ -370,7 +370,7 @@ class TestTail:
         assert world.state_of(second).status is Status.OK
 
     def test_shards_that_answer_when_the_log_was_deactivated_do_no_harm(self) -> None:
-        world, checks, first = tail_in_doubt()
+        world, checks, first = unconfirmed_tail()
         world.run(1_100_000)
         assert world.sequencer.deactivate(world.now)
         checks.answer(checks.asked)
@@ -390,7 +390,7 @@ class TestTail:
         world.run(6_000_000)
         assert world.state_of(request).status is Status.AGAIN
 
-    def test_a_lost_answer_to_an_activation_is_made_good_by_another(self) -> None:
+    def test_another_activation_makes_up_for_a_lost_answer(self) -> None:
         world = active()
         world.store.take_over(LOG, NodeId(0))
         request = world.ask_state(TAIL)

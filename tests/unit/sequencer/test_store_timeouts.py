@@ -28,7 +28,7 @@ def test_a_timeout_is_above_the_latency_that_it_follows_and_at_most_a_quarter_lo
     assert latency < timeout_behind(latency) <= max(latency + 1, latency * 5 / 4)
 
 
-def test_a_store_of_a_process_that_stood_still_for_a_month_counts_as_the_longest() -> None:
+def test_a_store_of_a_process_that_stalled_for_a_month_counts_as_the_longest() -> None:
     assert timeout_behind(30 * 86_400 * 1_000_000) == SequencerSettings().store_timeout_max_us
 
 

@@ -47,7 +47,7 @@ def test_graylisted_shards_are_told_with_the_reason() -> None:
     assert (row.graylisted_node_id << 8 | row.graylisted_shard, row.reason) == (slow, "SLOW")
 
 
-def test_recoveries_say_how_far_they_are_and_which_wait_for_their_turn() -> None:
+def test_recoveries_say_how_far_they_are_and_which_are_queued() -> None:
     bench = Bench(1, "node:1", concurrent_log_recoveries=1)
     start_many(bench, range(1, 3))
     node: Any = SimpleNamespace(recoveries=bench.recoveries)

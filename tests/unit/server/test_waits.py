@@ -316,7 +316,7 @@ def test_a_recovery_names_the_nodes_without_which_nothing_is_proven() -> None:
     cluster.nothing_else_is_wrong()
 
 
-def test_recoveries_beyond_the_limit_wait_for_their_turn() -> None:
+def test_recoveries_beyond_the_limit_are_queued() -> None:
     logs = (1, 2, 3, 4, 5, 6, 7, 8)
     cluster = Cluster(copies=2, logs=len(logs), recoveries=1).ready(*logs)
     for node in (0, 2):

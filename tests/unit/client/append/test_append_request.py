@@ -125,15 +125,15 @@ class TestCoalescing:
 
     def test_an_append_that_has_little_time_takes_none_from_its_neighbours(self) -> None:
         bench = Bench()
-        patient, hasty = append(bench, timeout_us=5_000_000), append(bench, timeout_us=200_000)
+        later, sooner = append(bench, timeout_us=5_000_000), append(bench, timeout_us=200_000)
         bench.taken()
         bench.pass_time(400_000)
-        assert hasty.failure.status is Status.TIMEDOUT
-        assert not patient.done()
+        assert sooner.failure.status is Status.TIMEDOUT
+        assert not later.done()
         bench.pass_time(4_500_000)
-        assert not patient.done()
+        assert not later.done()
         bench.pass_time(200_000)
-        assert patient.failure.status is Status.TIMEDOUT
+        assert later.failure.status is Status.TIMEDOUT
 
     def test_a_caller_that_was_cancelled_does_not_shift_the_positions_of_others(self) -> None:
         bench = Bench()

@@ -102,7 +102,7 @@ async def test_at_the_end_of_the_input_everything_is_awaited() -> None:
     assert not writing.account.error
 
 
-async def test_the_first_failure_stops_it_and_the_rest_is_in_doubt() -> None:
+async def test_the_first_failure_stops_it_and_the_rest_is_of_unknown_outcome() -> None:
     writing = WritingBench([b"a"], [b"b", b"c"], [b"d"])
     await writing.start(batches=3)
     writing.writer.acknowledge(0, 1)

@@ -561,7 +561,7 @@ class World:
             if self.rng.random() < 0.8:
                 member.trim_point = self.trim_point
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """Everybody is up, and everything is released and heard of."""
         for node in range(self.node_count):
             if not self.up[node] and node not in self.gone:

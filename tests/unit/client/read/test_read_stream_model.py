@@ -52,7 +52,7 @@ def run(
             node = rng.randrange(world.node_count)
             if node not in world.gone:
                 rng.choice([world.forget, world.remove])(node)
-    world.heal()
+    world.end_faults()
     world.finish()
     return world
 
@@ -101,7 +101,7 @@ def test_hedges_change_nothing_of_what_is_delivered_or_called_lost(group: int, l
         world.check_items(certain=True)
         assert not any(type(item) is Gap and item.kind is GapKind.DATALOSS for item in world.items), seed
         plain = World(50_000 + seed)
-        plain.heal()
+        plain.end_faults()
         plain.finish()
         plain.check_items(certain=True)
         assert world.stream.proof() == plain.stream.proof(), seed

@@ -49,10 +49,10 @@ def test_an_offset_is_the_same_text_whatever_order_it_was_made_in_and_comes_back
     assert positions_of(json.loads(json.dumps(offset_of(one)))) == one
 
 
-@pytest.mark.parametrize("foreign", [{"offset": 3}, {"1": {"0": 17}}, {"1": None}, [1]])
-def test_a_checkpoint_of_another_source_is_refused(foreign: Any) -> None:
+@pytest.mark.parametrize("positions", [{"offset": 3}, {"1": {"0": 17}}, {"1": None}, [1]])
+def test_a_checkpoint_of_another_source_is_refused(positions: Any) -> None:
     with pytest.raises(LogDeviceError, match="no offsets of this source"):
-        positions_of(foreign)
+        positions_of(positions)
 
 
 def test_a_micro_batch_ends_at_the_tails_and_never_before_its_start(tails: dict[int, int]) -> None:

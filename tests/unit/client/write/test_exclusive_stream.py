@@ -114,7 +114,7 @@ def test_when_the_log_moves_on_the_owner_reads_behind_itself_and_claims_again() 
     assert promise.failure.status is Status.WRITE_STREAM_BROKEN
 
 
-def test_a_frame_in_doubt_is_found_by_its_number_and_is_not_taken_for_anothers() -> None:
+def test_a_frame_of_unknown_outcome_is_found_by_its_number_and_is_not_taken_for_anothers() -> None:
     w = TakingClient()
     w.claimed()
     lost, next_one = w.append(b"lost"), w.append(b"next")

@@ -86,7 +86,7 @@ def test_one_whose_position_is_known_completes_also_behind_one_without() -> None
     assert (q.completed, q.numbers, q.queue.last_sequence) == ([3], [1, 2], 3)
 
 
-def test_what_is_in_doubt_is_told_from_what_is_queued() -> None:
+def test_what_is_of_unknown_outcome_is_told_from_what_is_queued() -> None:
     q = Queue(3)
     q.send(2)
     q.queue.landed(q.made[1], FrameFate.QUEUED)

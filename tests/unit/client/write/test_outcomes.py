@@ -95,7 +95,7 @@ class TestNothingIsKept:
         w.bench.pass_time(2 * SECOND)
         assert w.stream.idle
 
-    def test_of_queued_records_that_expired_while_an_earlier_frame_is_in_doubt(self) -> None:
+    def test_of_queued_records_that_expired_while_the_outcome_of_an_earlier_frame_is_unknown(self) -> None:
         w = WritingClient(time_trigger_us=0, size_trigger_bytes=1, frames_in_flight_max=1, timeout_us=SECOND)
         doubtful, queued = w.append(b"1"), w.append(b"2")
         w.located(epoch=3)
@@ -118,7 +118,7 @@ class TestNothingIsKept:
 
 class TestAborting:
     def overtaken(self) -> tuple[WritingClient, FakePromise, FakePromise]:
-        """A later frame has its position while an earlier one is in doubt."""
+        """A later frame has its position while the outcome of an earlier one is unknown."""
         w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         first, second = w.append(b"1"), w.append(b"2")
         one, two = w.located(epoch=3)

@@ -387,7 +387,7 @@ class TestRefusals:
             w.answer(frame, esn=esn)
         assert [lsn >> 32 for lsn in many.result.lsns()] == [5, 5, 5]
 
-    def test_a_stale_epoch_is_not_left_while_an_earlier_frame_is_in_doubt(self) -> None:
+    def test_a_stale_epoch_is_not_left_while_the_outcome_of_an_earlier_frame_is_unknown(self) -> None:
         w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         many = w.append_many([b"a", b"b"])
         first, second = w.located(epoch=3)
@@ -458,7 +458,7 @@ class TestRefusals:
         (frame,) = w.frames()
         w.answer(frame, Status.WRITE_STREAM_UNKNOWN, lsn=compose_lsn(3, 0))
         assert w.moved(epoch=4).min_epoch == 4
-        assert w.searches == []  # nothing was in doubt
+        assert w.searches == []  # every outcome was known
         (again,) = w.frames()
         assert (again.sequence, again.stream_epoch) == (2, 4)
 
@@ -518,7 +518,7 @@ class TestDoubt:
         w.answer(again, esn=1)
         assert many.result.lsns() == [compose_lsn(3, 5), compose_lsn(3, 6), compose_lsn(4, 1)]
 
-    def test_a_connection_that_was_never_made_leaves_nothing_in_doubt(self) -> None:
+    def test_a_connection_that_was_never_made_leaves_no_outcome_unknown(self) -> None:
         w = WritingClient(time_trigger_us=0)
         w.append()
         w.located(epoch=3)
@@ -530,7 +530,7 @@ class TestDoubt:
         other.bench.turn()
         assert other.stream.state.name == "LOCATING"
 
-    def test_a_node_that_is_declared_dead_leaves_its_frames_in_doubt_and_late_answers_are_not_heard(self) -> None:
+    def test_frames_of_a_node_that_is_declared_dead_are_of_unknown_outcome_and_late_answers_are_not_heard(self) -> None:
         w = WritingClient(time_trigger_us=0)
         promise = w.append()
         (frame,) = w.located(epoch=3)

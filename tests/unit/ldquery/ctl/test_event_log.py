@@ -203,7 +203,7 @@ async def test_a_shard_that_never_stored_events_can_be_drained(
     monkeypatch.setattr(rebuilding, "generation_of", unknown)
     state = await start_rebuilding(client.as_client(), DRAINED, RebuildMode.RELOCATE)
     assert state.shards[DRAINED].generation == FIRST
-    assert not state.speaks_for(DRAINED, Generation(2)), "if it is a later one, the node that leads says so first"
+    assert not state.speaks_for(DRAINED, Generation(2)), "if it is a later one, the leader says so first"
     with pytest.raises(LogDeviceError, match="its generation is not known"):
         await start_rebuilding(client.as_client(), LOST, RebuildMode.RESTORE)
 

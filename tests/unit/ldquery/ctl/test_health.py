@@ -252,7 +252,7 @@ class Following(Nodes):
         return await super().ask_each(table, nodes)
 
 
-async def test_who_follows_a_log_that_is_written_to_waits_for_nothing_and_who_stands_still_does() -> None:
+async def test_who_follows_a_log_that_is_written_to_waits_for_nothing_and_who_stalls_does() -> None:
     nodes = [NodeId(node) for node in range(3)]
     following: Any = Following(range(100))
     assert (await look_twice(CONFIG, following, nodes, 0.0)).exit_status == EXIT_OK

@@ -55,7 +55,7 @@ def test_who_waits_for_somebody_or_is_about_to_end_has_not_got_its_metadata_back
 
 
 @pytest.mark.parametrize(
-    ("replicate", "racks", "afresh", "awaited"),
+    ("replicate", "racks", "replaced", "awaited"),
     [
         ("node:3", 1, [], None),
         ("node:3", 1, [1], None),
@@ -65,13 +65,13 @@ def test_who_waits_for_somebody_or_is_about_to_end_has_not_got_its_metadata_back
         ("rack:2", 2, [0], "N1:S0, N3:S0"),  # a further one of the same rack may be away
     ],
 )
-def test_metadata_logs_stand_still_without_which_shards(
-    replicate: str, racks: int, afresh: list[int], awaited: str | None
+def test_metadata_logs_stall_without_which_shards(
+    replicate: str, racks: int, replaced: list[int], awaited: str | None
 ) -> None:
     nodes = {node: NodePlan(["sequencer", "storage"], node % racks) for node in range(5)}
     config = load_cluster(ClusterPlan(replicate=replicate, racks=racks, attributes={}, nodes=nodes).render())
-    lost, text = without_authority(config, [SHARDS[node] for node in afresh])
-    assert lost == ([] if awaited is None else [SHARDS[node] for node in afresh])
+    lost, text = without_authority(config, [SHARDS[node] for node in replaced])
+    assert lost == ([] if awaited is None else [SHARDS[node] for node in replaced])
     assert text == "" if awaited is None else text.endswith(f": {awaited}")
 
 

@@ -59,9 +59,7 @@ def test_a_node_comes_back_while_it_is_rebuilt() -> None:
     assert told.apply(back(4)) == [ShardNews("N4:S0 is used again: it is back with its data")]
 
 
-def test_a_shard_that_began_afresh_keeps_that_its_earlier_generation_is_rebuilt_when_it_is_lost_and_comes_back() -> (
-    None
-):
+def test_a_new_generation_keeps_that_the_earlier_one_is_rebuilt_when_the_shard_is_lost_and_comes_back() -> None:
     told = Told()
     assert told.apply(lost(4, recoverable=False))[0] == ShardNews(
         "N4:S0 is taken for lost in generation 1; its data does not come back", alarm=True

@@ -249,7 +249,7 @@ def test_a_record_that_does_not_say_what_is_called_off_calls_off_what_there_is()
     assert not log.state.shards
 
 
-def test_a_shard_that_began_afresh_gives_what_it_holds_since() -> None:
+def test_a_shard_that_started_a_new_generation_gives_what_it_holds_since() -> None:
     log = Log()
     known = (*ALL[:4], (SHARDS[4], Generation(2)))
     log.apply(
@@ -351,7 +351,7 @@ def test_a_drained_donor_that_lost_its_disk_does_not_end_the_round() -> None:
     assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
 
 
-def test_to_empty_a_shard_that_began_afresh_says_that_what_it_held_before_is_lost() -> None:
+def test_to_empty_a_shard_that_started_a_new_generation_says_that_what_it_held_before_is_lost() -> None:
     log = Log()
     log.apply(lost(4), drained(4, 2))
     assert log.authority(4, 1) is Authority.UNDERREPLICATION

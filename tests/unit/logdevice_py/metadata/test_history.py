@@ -199,7 +199,7 @@ def test_answers_from_before_a_broken_connection_are_ignored() -> None:
     assert reading.reader.metadata == metadata(1)
 
 
-def test_a_corrupt_copy_is_counted_and_made_good_by_another() -> None:
+def test_a_corrupt_copy_is_counted_and_another_is_taken() -> None:
     reading = Reading()
     lsn, content = image(metadata(1))
     reading.answer(0, (lsn, content[:-1] + b"\xff"))
@@ -266,7 +266,7 @@ def test_a_silent_shard_that_lost_its_data_is_waited_for_longer() -> None:
     assert reading.finished
 
 
-def test_beside_two_of_five_that_began_afresh_a_further_one_that_is_away_is_waited_for_until_it_leaves_the_file() -> (
+def test_beside_two_of_five_in_new_generations_a_further_one_that_is_away_is_waited_for_until_it_leaves_the_file() -> (
     None
 ):
     """As docs/decisions/0005-rebuilding.md says, with three copies."""

@@ -600,7 +600,7 @@ class World:
         for action in self.paused.pop(shard, []):
             action()
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         self.faulty = False
         for shard in list(self.paused):
             self.resume(shard)
@@ -754,7 +754,7 @@ def run_world(seed: int) -> World:
     if rng.random() < 0.9:
         world.at(rng.randrange(300) * MILLISECOND, fault)
     world.run(end)
-    world.heal()
+    world.end_faults()
 
     def finished() -> bool:
         return bool(lasting) and lasting[0].result is not None

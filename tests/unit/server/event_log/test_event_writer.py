@@ -103,7 +103,7 @@ class Bench:
         )  # type: ignore[arg-type]
         return list(self.events)
 
-    def begin_afresh(self, shard: ShardId, generation: int) -> None:
+    def start_new_generation(self, shard: ShardId, generation: int) -> None:
         """On another disk."""
         self.view.generations[shard] = generation
         self.registered[shard] = Generation(generation)
@@ -142,7 +142,7 @@ def test_one_that_was_heard_of_meanwhile_is_not() -> None:
     assert not bench.tick(9)
 
 
-def test_only_the_node_that_leads_declares_it() -> None:
+def test_only_the_leader_declares_it() -> None:
     bench = Bench(node=1)
     bench.view.dead = {4}
     bench.tick()
@@ -181,7 +181,7 @@ def test_those_of_which_an_earlier_generation_was_rebuilt_do() -> None:
     for node in (2, 3, 4):
         bench.apply(ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RESTORE, ALL, False))
         bench.finish()
-        bench.begin_afresh(SHARDS[node], 2)
+        bench.start_new_generation(SHARDS[node], 2)
     bench.view.dead = {2, 3, 4}
     bench.tick()
     assert not bench.tick(100)
@@ -292,7 +292,7 @@ class TestFailedDisks:
         assert tuple(bench.state.donors) == SHARDS[:4]
         assert not bench.tick(100)
 
-    def test_only_the_node_that_leads_declares_it(self) -> None:
+    def test_only_the_leader_declares_it(self) -> None:
         bench = Bench(node=4)
         bench.view.failed = {SHARDS[4]}
         bench.tick(failed=frozenset(SHARDS[4:]))
@@ -322,7 +322,7 @@ class TestFailedDisks:
         bench.tick()
         bench.apply(*bench.tick(10))
         bench.view.instances[NodeId(4)] = 2
-        bench.begin_afresh(SHARDS[4], 2)
+        bench.start_new_generation(SHARDS[4], 2)
         bench.tick()
         (event,) = [each for each in bench.tick(10) if isinstance(each, ShardNeedsRebuild)]
         assert event.generation == 2
@@ -435,7 +435,7 @@ def test_a_drained_shard_that_lost_its_disk_has_lost_what_it_held_and_is_drained
         bench.apply(ShardNeedsRebuild(shard, FIRST, RebuildMode.RELOCATE, ALL))
     for donor in SHARDS[1:]:
         bench.apply(ShardIsRebuilt(donor, FIRST, bench.state.round))
-    bench.begin_afresh(SHARDS[0], 2)
+    bench.start_new_generation(SHARDS[0], 2)
     (event,) = bench.tick(results={SHARDS[0]: (int(bench.state.round), DonorFlags.NONE)})
     assert isinstance(event, ShardNeedsRebuild)
     assert (event.shard, event.generation, event.mode) == (SHARDS[0], 2, RebuildMode.RELOCATE)
@@ -447,14 +447,14 @@ def test_a_drained_shard_that_lost_its_disk_has_lost_what_it_held_and_is_drained
     ]
 
 
-def test_so_is_one_that_was_lost_while_it_was_drained_and_begins_afresh() -> None:
+def test_so_is_one_that_was_lost_while_it_was_drained_and_starts_a_new_generation() -> None:
     bench = Bench()
     bench.apply(
         ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL),
         ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL),
     )
     bench.finish()
-    bench.begin_afresh(SHARDS[4], 2)
+    bench.start_new_generation(SHARDS[4], 2)
     bench.apply(*bench.tick())
     entry = bench.state.shards[SHARDS[4]]
     assert (entry.mode, entry.generation, entry.rebuilt) == (RebuildMode.RELOCATE, 2, False)
@@ -489,11 +489,11 @@ def test_a_drained_shard_without_which_too_few_live_is_drained_once_more() -> No
     assert not bench.state.shards[SHARDS[4]].rebuilt
 
 
-def test_one_that_was_emptied_before_and_begins_afresh_is_used_again() -> None:
+def test_one_that_was_emptied_before_and_starts_a_new_generation_is_used_again() -> None:
     bench = Bench()
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
     bench.finish()
-    bench.begin_afresh(SHARDS[4], 2)
+    bench.start_new_generation(SHARDS[4], 2)
     assert not bench.tick()
 
 
@@ -520,7 +520,7 @@ def test_nor_for_one_that_never_stored_anything() -> None:
     assert bench.tick(10) == [ShardIsRebuilt(SHARDS[4], Generation(0), bench.state.round, DonorFlags.NONE)]
 
 
-def test_an_emptied_node_that_was_used_again_afresh_is_lost_when_it_dies() -> None:
+def test_an_emptied_node_that_was_used_again_in_a_new_generation_is_lost_when_it_dies() -> None:
     bench = Bench()
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
     bench.finish()
@@ -557,11 +557,11 @@ def test_with_an_older_cluster_file_than_others_have_nothing_is_declared_and_nob
     assert bench.state.awaits(SHARDS[3])
 
 
-def test_one_that_left_after_it_had_been_emptied_once_and_used_again_afresh_did_not_give_what_it_held() -> None:
+def test_one_that_left_after_it_was_emptied_and_used_again_in_a_new_generation_did_not_give_what_it_held() -> None:
     bench = Bench()
     bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
     bench.finish()
-    bench.begin_afresh(SHARDS[3], 2)
+    bench.start_new_generation(SHARDS[3], 2)
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
     assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]

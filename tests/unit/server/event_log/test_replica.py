@@ -333,7 +333,7 @@ def test_what_is_no_event_and_what_is_lost_leaves_the_state_as_it_is(bench: Benc
     assert bench.metrics.event_log_losses == 1
 
 
-def test_a_stream_that_stands_still_is_opened_anew_from_the_snapshots_on(bench: Bench) -> None:
+def test_a_stream_that_stalls_is_opened_anew_from_the_snapshots_on(bench: Bench) -> None:
     bench.start(50)
     bench.tell(EVENT_LOG_DELTAS, 50)
     assert bench.replica.caught_up

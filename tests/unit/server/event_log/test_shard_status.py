@@ -78,7 +78,7 @@ def test_a_client_that_was_away_when_the_last_shard_came_back_hears_of_it() -> N
     assert not bench.statuses.is_empty(Sender(LOST, FIRST))
 
 
-def test_of_a_drained_shard_that_began_afresh_clients_are_told_what_became_of_the_generations_before() -> None:
+def test_of_a_drained_shard_in_a_new_generation_clients_are_told_what_became_of_the_generations_before() -> None:
     bench = Bench()
     bench.apply(ShardNeedsRebuild(LOST, SECOND, RebuildMode.RELOCATE, ALL))
     assert bench.rows() == [(LOST, FIRST, Authority.UNDERREPLICATION.value)]

@@ -62,15 +62,15 @@ class TestJudge:
         assert judge_stop(named, boot="another boot", failed=False) is PreviousEnd.CLEAN
 
     def test_the_reason_names_both_sides(self) -> None:
-        foreign = ShardMarker(b"x" * 16, SHARD, Generation(2))
-        reason = judge(foreign, empty=False, cluster=CLUSTER, shard=SHARD).reason
+        other = ShardMarker(b"x" * 16, SHARD, Generation(2))
+        reason = judge(other, empty=False, cluster=CLUSTER, shard=SHARD).reason
         assert (b"x" * 16).hex() in reason
         assert CLUSTER.hex() in reason
         assert "N3:S0" in reason
 
 
 OLDER = ShardMarker(CLUSTER, SHARD, Generation(1))
-FOREIGN = ShardMarker(b"x" * 16, SHARD, Generation(2))
+OF_ANOTHER_CLUSTER = ShardMarker(b"x" * 16, SHARD, Generation(2))
 
 
 def refusal(
@@ -92,7 +92,11 @@ class TestRefusal:
 
     @pytest.mark.parametrize(
         ("found", "empty", "says"),
-        [(None, True, "an empty store"), (OLDER, False, "generation 1"), (FOREIGN, False, "belongs to cluster")],
+        [
+            (None, True, "an empty store"),
+            (OLDER, False, "generation 1"),
+            (OF_ANOTHER_CLUSTER, False, "belongs to cluster"),
+        ],
     )
     def test_what_is_not_the_shards_own_is_refused_until_the_loss_of_its_generation_is_accepted(
         self, found: ShardMarker | None, empty: bool, says: str
@@ -133,7 +137,7 @@ class TestRefusal:
         assert (older.incarnation, older.birth) == (0, b""), "of a version that kept none"
 
     def test_a_new_shard_does_not_push_anothers_data_aside(self) -> None:
-        text = refusal(FOREIGN, None, AcceptedLoss.parse(["N3:S0=1"]))
+        text = refusal(OF_ANOTHER_CLUSTER, None, AcceptedLoss.parse(["N3:S0=1"]))
         assert text is not None
         assert "is new" in text
         assert "--accept-data-loss" not in text

@@ -245,7 +245,7 @@ class TestLies:
         assert disk.destroyed == {(LOG, at(2)), (8, at(2))}
         assert disk.fired["lying_sync"] == 1
 
-    def test_an_honest_sync_makes_good_what_lies_left_open(self) -> None:
+    def test_an_honest_sync_persists_what_lies_left_open(self) -> None:
         disk = MemoryDisk()
         store, _ = open_on(disk)
         disk.lying = True

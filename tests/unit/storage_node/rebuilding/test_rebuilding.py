@@ -877,7 +877,7 @@ class TestGiving:
         driver.tell_history(WITHOUT_IT)
         assert driver.take(RebuildStore)
 
-    def test_a_shard_that_is_drained_after_it_began_afresh_still_lost_what_it_held_before(self) -> None:
+    def test_a_shard_that_is_drained_after_it_started_a_new_generation_still_lost_what_it_held_before(self) -> None:
         driver = self.stored((SHARDS[4], ME, SHARDS[2]))
         driver.lose(SHARDS[2], SHARDS[3])
         second = Generation(2)
@@ -888,7 +888,7 @@ class TestGiving:
         driver.tell_history(WITHOUT_IT)
         assert driver.donor.running[SYNC_LOG].flags & DonorFlags.UNCERTAIN, "three copies may have been on these three"
 
-    def test_a_shard_that_began_afresh_and_is_drained_is_not_asked_to_give_what_it_lost(self) -> None:
+    def test_a_shard_that_started_a_new_generation_and_is_drained_is_not_asked_to_give_what_it_lost(self) -> None:
         driver = self.stored((SHARDS[4], ME, SHARDS[2]))
         everybody = tuple((each, FIRST) for each in SHARDS)
         driver.apply(ShardNeedsRebuild(SHARDS[4], Generation(2), RebuildMode.RELOCATE, everybody))

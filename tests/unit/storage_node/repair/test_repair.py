@@ -310,7 +310,7 @@ class TestScrubber:
         assert self.answer_after(driver, 0)
         assert not self.answer_after(driver, 3 * SECOND)
 
-    def test_a_pass_stands_still_while_the_rate_is_set_to_nothing_and_then_goes_on(self, driver: ShardDriver) -> None:
+    def test_a_pass_stalls_while_the_rate_is_set_to_nothing_and_then_goes_on(self, driver: ShardDriver) -> None:
         driver.node.use_settings(replace(SETTINGS, scrub_bytes_per_s=0))
         assert self.begin(driver) == {}
         driver.advance(10 * SECOND)

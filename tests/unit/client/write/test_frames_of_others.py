@@ -79,7 +79,7 @@ class TestBroken:
         assert w.frames() == []
         w.writer.close()
 
-    def test_frames_in_doubt_are_looked_for_first(self) -> None:
+    def test_frames_of_unknown_outcome_are_looked_for_first(self) -> None:
         w = writing()
         stored, bad, lost = w.append(b"1"), w.append(b"2"), w.append(b"3")
         first, second, third = w.located(epoch=3)
@@ -113,7 +113,7 @@ class TestBroken:
 
 
 class TestFound:
-    def test_other_content_with_the_number_of_a_frame_in_doubt_is_not_its_position(self) -> None:
+    def test_other_content_with_the_number_of_a_frame_of_unknown_outcome_is_not_its_position(self) -> None:
         w = writing()
         lost, behind = w.append(b"1"), w.append(b"2")
         w.located(epoch=3)
@@ -210,7 +210,7 @@ class TestExclusive:
         check_broken(again)
         assert w.frames() == []
 
-    def test_found_under_the_number_of_a_frame_in_doubt(self) -> None:
+    def test_found_under_the_number_of_a_frame_of_unknown_outcome(self) -> None:
         w = TakingClient()
         w.claimed()
         promise = w.append(b"mine")

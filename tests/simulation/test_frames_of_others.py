@@ -14,7 +14,7 @@ from tests.simulation.scenario import Scenario, draw
 
 NAME = "send_under_the_id_of_another"
 SEEDS = (2, 8)
-SEEDS_IN_DOUBT = (11, 35)
+SEEDS_OF_UNKNOWN_OUTCOME = (11, 35)
 """In these somebody takes a number whose own frame is lost on the way, or its answer."""
 CUTS = ["half_open", "break_connection", "cut_frames", "break_all", "slow_link", "lagging_link"]
 
@@ -26,7 +26,7 @@ def attacked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def attacked_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+def attacked_while_outcomes_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """This attack among connections that break: it is not known what became of many frames."""
     attack(monkeypatch, CUTS, SECOND // 5)
 
@@ -60,11 +60,11 @@ def test_a_sequencer_that_compares_numbers_alone_acknowledges_what_is_stored_now
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("attacked_in_doubt")
+@pytest.mark.usefixtures("attacked_while_outcomes_are_unknown")
 def test_a_client_that_compares_numbers_alone_takes_the_place_of_other_content_for_its_own() -> None:
-    for seed in SEEDS_IN_DOUBT:
+    for seed in SEEDS_OF_UNKNOWN_OUTCOME:
         assert run_seed(seed).acknowledged
-    check_caught("found_frames_uncompared", SEEDS_IN_DOUBT)
+    check_caught("found_frames_uncompared", SEEDS_OF_UNKNOWN_OUTCOME)
 
 
 def check_caught(fault: str, seeds: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What a run calls a standstill, and what it does not."""
+"""What a run calls a stall, and what it does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.units import SECOND, Micros
 from tests.history.stage import LOG, config_text
 from tests.simulation import run, workload
-from tests.simulation.run import STANDSTILL, Failure, RunOutcome, run_seed
+from tests.simulation.run import STALL_BOUND, Failure, RunOutcome, run_seed
 from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.writers import StreamWriter
@@ -86,10 +86,10 @@ def test_a_call_of_which_frames_are_stored_all_the_time_may_take_as_long_as_it_n
 ) -> None:
     outcome = run_with(monkeypatch, ends_nodes=False)
     assert outcome.acknowledged == RECORDS + 1
-    assert outcome.calm_after["answers to appends"] > STANDSTILL
+    assert outcome.calm_after["answers to appends"] > STALL_BOUND
 
 
-def test_a_call_of_which_nothing_more_is_stored_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_of_which_nothing_more_is_stored_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failure) as failed:
         run_with(monkeypatch, ends_nodes=True)
     assert "answers to appends: nothing for 45 s" in str(failed.value.__cause__)
