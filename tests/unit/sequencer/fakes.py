@@ -418,7 +418,7 @@ class World:
 
     def reply(self, store: Store, status: Status = Status.OK) -> None:
         """A shard answers a STORE that it had kept waiting."""
-        self.node.on_message(PeerId(store.shard >> 8), self._stored(store, status), self.now)
+        self.node.on_message(PeerId(store.shard >> 8), self.stored_by(store, status), self.now)
 
     def reply_to_held(self, status: Status = Status.OK) -> None:
         """All shards answer."""
@@ -516,7 +516,7 @@ class World:
         else:
             self.reply(store, status)
 
-    def _stored(self, store: Store, status: Status) -> Stored:
+    def stored_by(self, store: Store, status: Status) -> Stored:
         return Stored(
             log=store.log,
             lsn=store.lsn,

@@ -76,7 +76,7 @@ class TestFirstWave:
         request = world.append()
         world.run()
         for store in world.held_stores:
-            world.node.on_message(PeerId(-5), world._stored(store, Status.OK), world.now)
+            world.node.on_message(PeerId(-5), world.stored_by(store, Status.OK), world.now)
         world.run()
         assert not world.is_answered(request)
 
