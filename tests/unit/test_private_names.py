@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-ROOT = TESTS.parent
-PACKAGES = (
-    "client", "epoch_store", "indexlog", "ldquery", "logdevice_py", "sequencer", "server", "storage_node", "streams"
-)  # fmt: skip
+from tests.unit.test_class_names import PACKAGES, ROOT
+
+TESTS = ROOT / "tests"
 OF_OTHERS = {
     "_replace": "of named tuples",
     "_repr_html_": "notebooks call it",
