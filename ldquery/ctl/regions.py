@@ -6,15 +6,15 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, Attendant, say
+from client.cli.program import EXIT_OK, EXIT_UNANSWERED, say
 from ldquery.ctl.configuration import change, change_options, check_is_stored
 from ldquery.ctl.configuration_change import ConfigurationEditor
-from ldquery.ctl.shards import ShardWork, drain, undrain, what_is_so, why_not_done
-from ldquery.ctl.verb import PROGRAM, Verb, access_of, show, show_rows
+from ldquery.ctl.shards import attended, drain, undrain
+from ldquery.ctl.verb import PROGRAM, Verb, access_of, show_rows
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.config.edit import with_disabled_regions, without_node
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, NodeId, ShardId, format_shard, node_of
+from logdevice_py.core.ids import NodeId, ShardId, node_of
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.events import RebuildMode
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from client.client import Client
 
 _SECONDS: Final = 5.0
-_EVENT_LOG_SECONDS: Final = 10.0
 _SHOWN: Final = ("region", "nodes", "silent", "sequencers", "storage", "capacity", "new records", "logs sequenced")
 
 
@@ -129,35 +128,9 @@ async def _remove(client: Client, arguments: argparse.Namespace) -> int:
         return await change(editor, known, text, arguments, f"region remove {region}")
 
 
-def _shards(config: ClusterConfig, region: str) -> list[ShardId]:
-    nodes = set(nodes_in(config, region))
-    return [shard for shard in config.storage_shards() if node_of(shard) in nodes]
-
-
-def _each_shard(work: ShardWork, what: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
-    async def run(client: Client, arguments: argparse.Namespace) -> int:
-        from ldquery.ctl.event_log import wait_until_rebuilt
-
-        attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or _EVENT_LOG_SECONDS)
-        attendant.waits_for = lambda: what
-        shards = _shards(client.config, arguments.region)
-        entries = [(shard, *await attendant.attend(work(client, shard))) for shard in shards]
-        status = EXIT_OK
-        for shard, entry, already in entries:
-            problem = None
-            if getattr(arguments, "wait", False):
-                say(PROGRAM, f"waiting until {format_shard(shard)} is empty")
-                begun, entry = entry, await wait_until_rebuilt(client, shard, entry)
-                already = already and entry == begun
-                problem = why_not_done(entry, RebuildMode.RELOCATE)
-            told = {"shard": format_shard(shard), "status": None if entry is None else entry.status, "already": already}
-            show(arguments, told, plain=what_is_so(shard, entry, already=already))
-            if problem is not None:
-                say(PROGRAM, f"{format_shard(shard)}: {problem}", alarm=True)
-                status = EXIT_FAILED
-        return status
-
-    return run
+def _shards(client: Client, arguments: argparse.Namespace) -> list[ShardId]:
+    nodes = set(nodes_in(client.config, arguments.region))
+    return [shard for shard in client.config.storage_shards() if node_of(shard) in nodes]
 
 
 VERBS: tuple[Verb, ...] = (
@@ -189,14 +162,14 @@ VERBS: tuple[Verb, ...] = (
         "empty all shards of a region, so that it can be taken out",
         "As ldctl drain for each shard of the region; disable the region first, so that what leaves one of its shards does not go to another one of them.",
         _region_to_wait_for,
-        _each_shard(drain, "the event log to take the drains"),
+        attended(drain, "the event log to take the drains", RebuildMode.RELOCATE, chosen=_shards),
     ),
     Verb(
         "region undrain",
         "use the shards of a region again",
         "As ldctl undrain for each of them.",
         _region,
-        _each_shard(undrain, "the event log to call it off"),
+        attended(undrain, "the event log to call it off", chosen=_shards),
     ),
     Verb(
         "region remove",

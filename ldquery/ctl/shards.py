@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from client.cli.options import Words, complete_words
@@ -90,38 +90,55 @@ def what_is_unrecoverable(shard: ShardId, entry: RebuildingShard | None, *, alre
     return f"{format_shard(shard)} is declared unrecoverable{' already' if already else ''}: nobody waits for what only it held"
 
 
-def _attended(
+def _named(client: Client, arguments: argparse.Namespace) -> list[ShardId]:
+    return [arguments.shard]
+
+
+def attended(
     work: ShardWork,
     what: str,
     mode: RebuildMode = RebuildMode.RESTORE,
     sentence: Callable[..., str] = what_is_so,
+    chosen: Callable[[Client, argparse.Namespace], Sequence[ShardId]] = _named,
 ) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
+    """What runs a verb that does something to shards: to all of them first, then it waits, if it is to, and tells what became of each.
+
+    Args:
+        work: done to each.
+        what: is waited for until then.
+        mode: in which they are rebuilt.
+        sentence: tells what is so.
+        chosen: which shards; by default what the command names.
+    """
+
     async def run(client: Client, arguments: argparse.Namespace) -> int:
         from ldquery.ctl.event_log import wait_until_rebuilt
 
         attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or 10.0)
         attendant.waits_for = lambda: what
-        shard: ShardId = arguments.shard
-        entry, already = await attendant.attend(work(client, shard))
-        problem = None
-        if getattr(arguments, "wait", False):
-            say(PROGRAM, f"waiting until {format_shard(shard)} is rebuilt")
-            begun, entry = entry, await wait_until_rebuilt(client, shard, entry)
-            already = already and entry == begun
-            problem = why_not_done(entry, mode)
-        show(
-            arguments,
-            {
-                "shard": format_shard(shard),
-                "mode": None if entry is None else entry.mode.name,
-                "status": None if entry is None else entry.status,
-                "already": already,
-            },
-            plain=sentence(shard, entry, already=already),
-        )
-        if problem is not None:
-            say(PROGRAM, f"{format_shard(shard)}: {problem}", alarm=True)
-        return EXIT_OK if problem is None else EXIT_FAILED
+        entries = [(shard, *await attendant.attend(work(client, shard))) for shard in chosen(client, arguments)]
+        status = EXIT_OK
+        for shard, entry, already in entries:
+            problem = None
+            if getattr(arguments, "wait", False):
+                say(PROGRAM, f"waiting until {format_shard(shard)} is rebuilt")
+                begun, entry = entry, await wait_until_rebuilt(client, shard, entry)
+                already = already and entry == begun
+                problem = why_not_done(entry, mode)
+            show(
+                arguments,
+                {
+                    "shard": format_shard(shard),
+                    "mode": None if entry is None else entry.mode.name,
+                    "status": None if entry is None else entry.status,
+                    "already": already,
+                },
+                plain=sentence(shard, entry, already=already),
+            )
+            if problem is not None:
+                say(PROGRAM, f"{format_shard(shard)}: {problem}", alarm=True)
+                status = EXIT_FAILED
+        return status
 
     return run
 
@@ -177,21 +194,21 @@ VERBS: tuple[Verb, ...] = (
         "Says that a shard lost its data for good. The others store its records again; nothing waits for a grace period. If the shard is back with "
         "its data, that ends by itself.",
         _shard_to_wait_for,
-        _attended(_rebuild, "the event log to take the loss"),
+        attended(_rebuild, "the event log to take the loss"),
     ),
     Verb(
         "drain",
         "empty a shard, so that its node can be taken out",
         "The shard takes nothing new, and everything that it holds is stored elsewhere. It serves until its node is taken out of the cluster file.",
         _shard_to_wait_for,
-        _attended(drain, "the event log to take the drain", RebuildMode.RELOCATE),
+        attended(drain, "the event log to take the drain", RebuildMode.RELOCATE),
     ),
     Verb(
         "undrain",
         "use a shard again",
         "Calls off draining, also of a shard that is empty by now, or the rebuilding of one that was not lost after all.",
         _shard,
-        _attended(undrain, "the event log to call it off"),
+        attended(undrain, "the event log to call it off"),
     ),
     Verb(
         "unrecoverable",
@@ -199,7 +216,7 @@ VERBS: tuple[Verb, ...] = (
         "Nobody waits any more for the data of a lost shard. Readers report as lost what no other shard has. Only needed when so many shards are lost "
         "together that some records may have had no other copy.",
         _shard,
-        _attended(_unrecoverable, "the event log to take it", sentence=what_is_unrecoverable),
+        attended(_unrecoverable, "the event log to take it", sentence=what_is_unrecoverable),
     ),
     Verb(
         "rebuildings",
