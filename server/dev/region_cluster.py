@@ -188,7 +188,8 @@ class RegionSupervisor(Supervisor):
 
     async def reconnect(self, region: str) -> str:
         """Everything passes again between a region and the others."""
-        if region not in self.network.regions:
-            raise NothingThereError(f"there is no region {region}; there are {', '.join(self.network.regions)}")
-        await asyncio.to_thread(self.network.reconnect, region)
+        try:
+            await asyncio.to_thread(self.network.reconnect, region)
+        except ValueError as error:
+            raise NothingThereError(str(error)) from None
         return f"{region} is reachable again"

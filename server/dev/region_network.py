@@ -189,10 +189,7 @@ class RegionNetwork:
             ValueError: there is no such region.
         """
         found = set(pairs)
-        known = self.regions
-        unknown = {region for pair in found for region in pair}.difference(known)
-        if unknown:
-            raise ValueError(f"there is no region {min(unknown)}; there are {', '.join(known)}")
+        self._check_known(region for pair in found for region in pair)
         self._block(self._cut | found)
 
     def cut_off(self, region: str) -> None:
@@ -200,8 +197,19 @@ class RegionNetwork:
         self.cut(pair for other in {*self.regions} - {region} for pair in ((region, other), (other, region)))
 
     def reconnect(self, region: str | None = None) -> None:
-        """Everything passes again, from and to a region; None: everywhere."""
+        """Everything passes again, from and to a region; None: everywhere.
+
+        Raises:
+            ValueError: there is no such region.
+        """
+        self._check_known([] if region is None else [region])
         self._block({pair for pair in self._cut if region is not None and region not in pair})
+
+    def _check_known(self, regions: Iterable[str]) -> None:
+        known = self.regions
+        unknown = set(regions).difference(known)
+        if unknown:
+            raise ValueError(f"there is no region {min(unknown)}; there are {', '.join(known)}")
 
     def bytes_sent(self) -> dict[tuple[str, str], int]:
         """Of IP packets from each region to each other one, since this was asked last, also of those that were lost."""
