@@ -200,6 +200,31 @@ class Stage:
         client.event(reader.start)
         return seen, reader
 
+    def acknowledged_elsewhere(self) -> tuple[Attempt, list[SimNode]]:
+        """Append until a record is on other nodes than that of the sequencer; it, and these nodes."""
+        client = self.client()
+        while True:
+            attempt = self.acknowledged(client)
+            holders = self.copysets[attempt.payload]
+            if self.sequencer.id not in holders:
+                return attempt, [self.node(node) for node in sorted(holders)]
+
+    def recover_while_away(self, damaged: SimNode, away: SimNode, damage: Callable[[], None]) -> None:
+        """Two holders of a record and its sequencer's node end at once. The epoch is recovered while one holder is away and the disk of the other
+        one is damaged; then all are back, and everything is compared."""
+        sequencer = self.sequencer
+        for node in (damaged, away, sequencer):
+            node.crash(machine=False)
+        damage()
+        self.run(10 * MILLISECOND)
+        for node in (damaged, sequencer):
+            node.start()
+        self.append(self.client())
+        self.run(8 * SECOND)
+        away.start()
+        self.run(5 * SECOND)
+        self.finish()
+
     def finish(self) -> Observation:
         """Repair everything, append once more, and compare what readers see with what was acknowledged."""
         self.cluster.calm()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import pytest
 
-from logdevice_py.core.units import MILLISECOND, SECOND
 from server.simulation.faults.moments import last_copies
 from tests.history.stage import LOG, Stage
 from tests.simulation.deliberate import FAULTS
@@ -20,29 +19,15 @@ from tests.simulation.history import Violation
 
 def play() -> None:
     stage = Stage(nodes=3, replicate="node:2")
-    client = stage.client()
-    while True:
-        attempt = stage.acknowledged(client)
-        sequencer = stage.sequencer
-        holders = stage.copysets[attempt.payload]
-        if sequencer.id not in holders:
-            break
-    rotten, away = (stage.node(node) for node in sorted(holders))
-    # one has it damaged; the other one has it and is not to be had while the epoch is recovered
-    for node in (rotten, away, sequencer):
-        node.crash(machine=False)
-    (disk,) = rotten.disks.values()
-    key, _, lsn = last_copies(disk, LOG)[-1]
-    assert attempt.position == (lsn, 0)
-    disk.flip(key, 8 * disk.length_of(key) - 1)
-    stage.run(10 * MILLISECOND)
-    for node in (rotten, sequencer):
-        node.start()
-    stage.append(stage.client())
-    stage.run(8 * SECOND)
-    away.start()
-    stage.run(5 * SECOND)
-    stage.finish()
+    attempt, (rotten, away) = stage.acknowledged_elsewhere()
+
+    def damage() -> None:
+        (disk,) = rotten.disks.values()
+        key, _, lsn = last_copies(disk, LOG)[-1]
+        assert attempt.position == (lsn, 0)
+        disk.flip(key, 8 * disk.length_of(key) - 1)
+
+    stage.recover_while_away(rotten, away, damage)
 
 
 def test_recovery_waits_for_a_sound_copy() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.core.units import SECOND
 from tests.history.stage import Stage
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.history import Violation
@@ -24,26 +24,13 @@ def play() -> None:
         stage.acknowledged(client)
     # every shard has noted that it answers before it syncs, and has synced that
     stage.run(2 * SECOND)
-    while True:
-        attempt = stage.acknowledged(client)
-        sequencer = stage.sequencer
-        holders = stage.copysets[attempt.payload]
-        if sequencer.id not in holders:
-            break
-    cut, away = (stage.node(node) for node in sorted(holders))
-    # what was not synced is lost with the one; the other one has it and is not to be had while the epoch is recovered
-    for node in (cut, away, sequencer):
-        node.crash(machine=False)
-    for disk in cut.disks.values():
-        disk.crash(surviving=0)
-    stage.run(10 * MILLISECOND)
-    for node in (cut, sequencer):
-        node.start()
-    stage.append(stage.client())
-    stage.run(8 * SECOND)
-    away.start()
-    stage.run(5 * SECOND)
-    stage.finish()
+    _, (cut, away) = stage.acknowledged_elsewhere()
+
+    def lose_what_was_not_synced() -> None:
+        for disk in cut.disks.values():
+            disk.crash(surviving=0)
+
+    stage.recover_while_away(cut, away, lose_what_was_not_synced)
 
 
 def test_a_shard_that_lost_what_it_had_not_synced_is_not_authoritative_for_it() -> None:

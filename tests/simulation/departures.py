@@ -109,12 +109,17 @@ class Departures:
         sequencers = {each for each in config.sequencer_nodes() if not self._cluster.nodes[each].retired} - {node.id}
         return domains.can_replicate(left) and metadata.can_replicate(kept_by) and bool(sequencers)
 
-    def _lose(self) -> bool:
+    def _one_to_lose(self) -> SimNode | None:
+        """Whose shards may go for good; None: nobody's."""
         nodes = [node for node in self._running() if self._suffices_without(node)]
         if len(nodes) < 4:
-            return False
+            return None
         node = self._rng.choice(nodes)
-        if not self._budget.take_shards(node.disks):
+        return node if self._budget.take_shards(node.disks) else None
+
+    def _lose(self) -> bool:
+        node = self._one_to_lose()
+        if node is None:
             return False
         self._cluster.note("run", "a node is lost for good", node.name)
         node.crash(machine=True)
@@ -125,11 +130,8 @@ class Departures:
 
     def _break(self) -> bool:
         """The process of the node goes on, and sequences."""
-        nodes = [node for node in self._running() if self._suffices_without(node)]
-        if len(nodes) < 4:
-            return False
-        node = self._rng.choice(nodes)
-        if not self._budget.take_shards(node.disks):
+        node = self._one_to_lose()
+        if node is None:
             return False
         self._cluster.note("run", "the disks of a node fail for good", node.name)
         node.break_disks()
