@@ -198,7 +198,7 @@ async def _contend(file: Path, stream: Stream, seconds: float) -> None:
     assert not won, f"{len(won)} were acknowledged and are not there"
     appended = int(await stream.count())
     print(
-        f"ten contenders: {appended / seconds:,.0f} appends a second, each position won once and behind the one that was expected; {sum(conflicts):,} conflicts, "
+        f"ten contenders: {appended / seconds:,.0f} appends a second, each position won once and behind what was expected; {sum(conflicts):,} conflicts, "
         f"{min(conflicts):,} to {max(conflicts):,} a client"
     )
 

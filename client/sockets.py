@@ -87,7 +87,7 @@ class SocketNetwork:
         try:
             return self._client_identity.newest_token()
         except LogDeviceError as error:
-            log.error("%s; the one that was read before stays in use", error.detail)
+            log.error("%s; what was read before stays in use", error.detail)
             return None
 
     def _run_connects(self, effects: list[Any]) -> None:

@@ -37,7 +37,7 @@ FROM_CLIENTS: Final = frozenset(CODECS[number].cls for number in MessageType if 
 
 class StreamOwners:
     """Which principal each write stream belongs to: the first whose frame came to this node. When there are too many, the principal that has most of them
-    loses the one that it used longest ago: whoever makes up writers gets rid of no stream of somebody else."""
+    loses what it used longest ago: whoever makes up writers gets rid of no stream of somebody else."""
 
     __slots__ = ("_most", "_names", "_streams")
 

@@ -126,7 +126,7 @@ class ShardsKnown:
         return {shard: row for shard, row in self._events.items() if self._event_of(shard) is not None}
 
     def of(self, nodeset: Iterable[tuple[ShardId, int]]) -> ShardsNow:
-        """The shards of a nodeset, each with the generation that it lists; 0: the one that it has now."""
+        """The shards of a nodeset, each with the generation that it lists; 0: what it has now."""
         away, lost, emptied, unwritable = set(), set(), set(), set()
         for shard, listed in nodeset:
             row, event = self._rows.get(shard), self._event_of(shard, listed)
@@ -148,7 +148,7 @@ class ShardsKnown:
         return replace(now, lost=now.lost | lacking_metadata(self._rows.values()))
 
     def _event_of(self, shard: ShardId, listed: int = 0) -> Row | None:
-        """What the event log says of a generation of a shard, 0 of the one that it has now. A shard that began anew has an entry of what it held before."""
+        """What the event log says of a generation of a shard, 0: of what it has now. A shard that began anew has an entry of what it held before."""
         event, row = self._events.get(shard), self._rows.get(shard)
         generation = listed or (0 if row is None else row["generation"])
         return event if event is not None and generation <= event["generation"] else None

@@ -114,7 +114,7 @@ async def process_cluster(
     """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test.
 
     Args:
-        change: makes of the configuration the one that is used.
+        change: makes of the configuration what is used.
         supervised_by: makes who starts the nodes.
     """
     config = make_config(

@@ -32,7 +32,7 @@ def is_leader(server: ZooKeeperServer) -> bool:
 
 
 async def leader_of(servers: Sequence[ZooKeeperServer]) -> ZooKeeperServer:
-    """The one that leads, once one does."""
+    """The leader, once there is one."""
     async with asyncio.timeout(BOUND):
         while True:
             for server in servers:
