@@ -68,6 +68,10 @@ from logdevice_py.protocol.messages import GuardFlags
 log_ = logging.getLogger("logdevice.client")
 """Seconds between two looks whether a node is connected."""
 _LOG_NAMES: Final = frozenset({int, str})
+_ID_BITS: Final = 62
+"""Random bits of the id of a guarded append."""
+_IDS_DRAWN: Final = 64
+"""So many ids are made at a time."""
 
 
 def read_cluster_file(path: str | Path) -> ClusterConfig:
@@ -209,6 +213,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         self.running_loop = asyncio._get_running_loop
         """Tells which loop the caller runs on; None: none."""
         self._named = self.session.appends.named
+        self._new_ids: list[int] = []
         self._closed = False
         self._watcher: asyncio.Task[None] | None = None
         self._newer = asyncio.Event()
@@ -700,7 +705,11 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         return self._append(log, b"", timeout, None, False, guard)
 
     def _new_id(self) -> int:
-        return self.session.rng.getrandbits(62) + 1
+        if not self._new_ids:
+            # many at a time: the system is asked for them
+            drawn = self.session.rng.getrandbits(_ID_BITS * _IDS_DRAWN)
+            self._new_ids = [(drawn >> _ID_BITS * at & (1 << _ID_BITS) - 1) + 1 for at in range(_IDS_DRAWN)]
+        return self._new_ids.pop()
 
     def _append(
         self,

@@ -21,7 +21,7 @@ from sequencer.batching import OpenEntry, is_batched, is_split, split
 from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE, Frame, SplitAppend, frame_of
-from sequencer.guard import ALONE, guard_of
+from sequencer.guard import ALONE, is_guarded_well
 from sequencer.recovery.result import Found, find
 from sequencer.redirection import Action, Route
 from sequencer.sequencer import Sequencer, SequencerPhase
@@ -105,7 +105,7 @@ class AppendPath:
             return Status.TOOBIG
         if append.records > _INTERNAL_RECORDS_MAX and is_internal_log(append.log):
             return Status.TOOBIG
-        if append.__class__ is GuardedAppend and (is_internal_log(append.log) or guard_of(append) is None):
+        if append.__class__ is GuardedAppend and (is_internal_log(append.log) or not is_guarded_well(append)):
             # Nobody guards the logs of the cluster itself, and nobody could take it back when somebody ended or fenced one.
             return Status.INVALID_PARAM
         if crc32c(payload) != append.crc or (append.records > 1 and not append.flags & _BATCH):
@@ -130,6 +130,10 @@ class AppendPath:
                 self._wait_for_epoch(sequencer, peer, append, now)
         elif sequencer.tail is None and (sequencer.guarded or append.__class__ is GuardedAppend):
             self._wait_for_tail(sequencer, peer, append, now)
+        elif sequencer.open_batch is not None and sequencer.open_batch.alone:
+            # First: this may be another try of it, or expect it.
+            self.cut(sequencer, now)
+            self._take(sequencer, peer, append, again, now)
         elif append.flags & _WRITE_STREAM:
             if sequencer.open_batch is not None and self._ends_batch(sequencer, frame_of(peer, append)):
                 # First: the batch may be refused, and then this frame of the same writer is no longer the next one.
@@ -493,7 +497,10 @@ class AppendPath:
         attributes = sequencer.attributes
         guard = frame.guard
         if guard is not None and guard.alone:
-            self._append_alone(sequencer, frame, now)
+            # at the end of the turn, as other frames: its STOREs leave, and reach disks, with theirs
+            sequencer.open_batch = OpenEntry(bool(frame.writer), alone=True)
+            sequencer.open_batch.add(frame)
+            self._turn.append(sequencer)
             return
         if not is_batched(sequencer.log, attributes):
             self._add_unbatched(sequencer, frame, now)

@@ -28,9 +28,11 @@ take all of its memory."""
 class OpenEntry:
     """The frames of one log that arrived since the last entry was cut. All of them are frames of write streams, or none is."""
 
-    __slots__ = ("bytes", "frames", "records", "stream", "unpacked")
+    __slots__ = ("alone", "bytes", "frames", "records", "stream", "unpacked")
 
-    def __init__(self, stream: bool) -> None:
+    def __init__(self, stream: bool, *, alone: bool = False) -> None:
+        """`alone`: nothing joins the first frame."""
+        self.alone = alone
         self.frames: list[Frame] = []
         self.records = 0
         self.bytes = 0
@@ -48,7 +50,8 @@ class OpenEntry:
         """Whether the frame may share the entry: same kind, and the entry stays below the largest payload, number of records and size of the
         unpacked records."""
         return (
-            bool(frame.flags & _STREAM) is self.stream
+            not self.alone
+            and bool(frame.flags & _STREAM) is self.stream
             and self.bytes + len(frame.payload) <= attributes.max_payload_bytes
             and self.records + frame.records <= RECORDS_PER_ENTRY_MAX
             and self.unpacked + unpacked_size(frame.payload, frame.flags) <= UNPACKED_MAX

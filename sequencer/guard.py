@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import Lsn
@@ -19,8 +18,7 @@ ALONE: Final = int(GuardFlags.EXPECT | GuardFlags.RAISE | GuardFlags.END)
 _ALL: Final = sum(int(flag) for flag in GuardFlags)
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """What an append asks of the end of the log."""
 
     flags: int
@@ -56,21 +54,24 @@ def transaction_ids(frames: Iterable[Guarded]) -> tuple[int, int]:
     return first, last
 
 
-def guard_of(append: GuardedAppend) -> Guard | None:
-    """The guard of a message; None: its fields do not go together."""
+def is_guarded_well(append: GuardedAppend) -> bool:
+    """Whether the fields of a message's guard go together."""
     flags = append.guards
     if not flags or flags & ~_ALL:
-        return None
+        return False
     if flags & _TRANSACTION and not 1 <= append.first_transaction <= append.last_transaction <= NUMBER_MAX:
-        return None
+        return False
     if append.token > NUMBER_MAX or append.append_id > NUMBER_MAX:
-        return None
+        return False
     if (flags & _RAISE and not flags & _FENCE) or (flags & _ACCEPT_LOSS and not flags & _RAISE):
-        return None
-    if (flags & _FENCE and not append.token) or (flags & ALONE and not append.append_id):
-        return None
+        return False
+    return bool((append.token or not flags & _FENCE) and (append.append_id or not flags & ALONE))
+
+
+def guard_of(append: GuardedAppend) -> Guard:
+    """The guard of a message that `is_guarded_well`."""
     return Guard(
-        flags,
+        append.guards,
         append.first_transaction,
         append.last_transaction,
         append.expected_lsn,

@@ -59,3 +59,9 @@ def test_what_clients_packed_is_not_packed_again() -> None:
     assert is_worth_packing([loose, packed]), "most of the bytes are loose"
     assert not is_worth_packing([packed])
     assert not is_worth_packing([packed, frame(b"small", 0)])
+
+
+def test_nothing_joins_a_frame_that_is_an_entry_of_its_own() -> None:
+    entry = OpenEntry(stream=False, alone=True)
+    entry.add(frame(b"conditional", 0))
+    assert not entry.fits(frame(b"small", 0), ATTRIBUTES)

@@ -489,6 +489,14 @@ class TestAcknowledgement:
 
 
 class TestRepetition:
+    def test_what_comes_in_the_same_turn_has_an_entry_of_its_own(self) -> None:
+        world = guarded()
+        conditional = world.guarded_append(expect=(compose_lsn(1, 1), 0), append_id=77)
+        plain = world.append(b"behind it")
+        world.run()
+        assert position(world.answer_to(conditional)) == (compose_lsn(1, 2), 0)
+        assert position(world.answer_to(plain)) == (compose_lsn(1, 3), 0)
+
     def test_a_repeated_append_is_answered_as_the_first_try(self) -> None:
         world = guarded()
         first = world.guarded_append(expect=(compose_lsn(1, 1), 0), append_id=77)
