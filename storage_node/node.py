@@ -121,7 +121,7 @@ class ShardMachines:
         self.catchup = CatchupQueue(shard, self.repairs.found_damage, quotas)
         self.digest = DigestHandler(shard, self.repairs.found_damage, quotas, self.catchup.is_awaited)
         self.trim = TrimHandler(shard)
-        self.look_up = LookUpHandler(shard)
+        self.look_up = LookUpHandler(shard, self.repairs.found_damage)
         self.epoch_list = EpochListHandler(shard)
         clock = AgreedClock(wall or _no_clock, partial(_other_storage_nodes, shard))
         self.trim_exchange = TrimExchange(shard, self.trim, clock)

@@ -7,11 +7,13 @@ there are free places: whoever asks without end leaves others theirs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import DataSize, DataSized, FindFlags, FindKey, KeyFound
@@ -36,7 +38,7 @@ _EVERYTHING: Final = (Lsn(1), Lsn((1 << 64) - 3))
 class _Job:
     """A request under way."""
 
-    __slots__ = ("first", "last", "lossy", "message", "peer", "search", "state", "through")
+    __slots__ = ("damaged", "first", "last", "lossy", "message", "peer", "search", "state", "through")
 
     def __init__(self, peer: PeerId, message: FindKey, state: LogState, first: Lsn, last: Lsn) -> None:
         self.peer = peer
@@ -48,15 +50,23 @@ class _Job:
         """What the answer speaks for. What is released while the search runs was not looked at."""
         self.lossy = state.dirty_epochs()
         self.search: Search | None = None
+        self.damaged = False
+        """The last read met something that cannot be read."""
 
 
 class LookUpHandler:
     """The look-ups of one shard."""
 
-    __slots__ = ("_jobs", "_of", "_shard")
+    __slots__ = ("_found_damage", "_jobs", "_of", "_shard")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
+        """
+        Args:
+            shard: where.
+            found_damage: gets reads that met damage.
+        """
         self._shard = shard
+        self._found_damage = found_damage
         self._jobs: set[_Job] = set()
         """What is asked of the disk for whom; a request whose asker is gone is taken out, and its answer is dropped."""
         self._of: Counter[PeerId] = Counter()
@@ -130,8 +140,12 @@ class LookUpHandler:
             self._go_on(job, None)
 
     def _on_read(self, job: _Job, result: ReadResult, now: Micros) -> None:
-        if job in self._jobs:
-            self._go_on(job, result)
+        if job not in self._jobs:
+            return
+        job.damaged = result.status is Status.OK and bool(result.corrupt)
+        if job.damaged:
+            self._found_damage(job.state, result)
+        self._go_on(job, result)
 
     def _go_on(self, job: _Job, result: ReadResult | None) -> None:
         assert job.search is not None
@@ -153,13 +167,18 @@ class LookUpHandler:
         )
         before = min(max(found.before, state.trim_point), message.last)
         lossy_first, lossy_last = job.lossy
+        status = found.status
+        if job.damaged and status is Status.FAILED:
+            # What cannot be read is fetched from other shards; a shard that says FAILED is not asked again.
+            hit("look_up_met_damage")
+            status = Status.AGAIN
         self._shard.out.send(
             job.peer,
             KeyFound(
                 request_id=message.request_id,
                 shard=message.shard,
                 log=message.log,
-                status=found.status,
+                status=status,
                 before=Lsn(before),
                 reached=Lsn(reached),
                 timestamp=stamp,
