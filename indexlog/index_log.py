@@ -136,8 +136,8 @@ class IndexLog(PublicNames):
             clock: the time, for modifications and for the age of files, of raw records and of jobs: milliseconds since 1970. How long something
                 waits goes by the client's loop.
 
-        Raises:
-            LogDeviceError: NOTFOUND: there are no such logs.
+        Entering raises:
+            LogDeviceError: NOTFOUND: there are no such logs, or it is not initialized; TIMEDOUT: the log tree, or the manifest, could not be asked.
         """
         self.client = client
         self.path = path
@@ -149,7 +149,7 @@ class IndexLog(PublicNames):
         self.manifest: Replica[ManifestState] = Replica(client, MANIFEST, commands_group(path), snapshots_group(path))
 
     def __repr__(self) -> str:
-        return f"<IndexLog {self.path}: state {self.state.serial}>"
+        return f"<IndexLog {self.path}: {self.manifest!r}>"
 
     async def __aenter__(self) -> IndexLog:
         await self.manifest.__aenter__()

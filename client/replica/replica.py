@@ -46,31 +46,39 @@ class Replica(PublicNames, Generic[T]):
             snapshots: the log of snapshots.
             snapshot_every: write a snapshot after so many commands, if the last of them was proposed here; 0: others do.
 
-        Raises:
-            LogDeviceError: INVALID_PARAM, NOTFOUND.
+        Entering raises:
+            LogDeviceError: INVALID_PARAM; NOTFOUND: there are no such logs; TIMEDOUT: the log tree could not be asked for them.
         """
         self._client = client
+        self._kind = kind
+        self._commands = commands
+        self._snapshots = snapshots
+        self._snapshot_every = snapshot_every
         self._waiters: set[asyncio.Future[None]] = set()
         self._closed = False
-        self._machine = CommandReplica(
-            client.session,
-            kind,
-            client.log_id(commands),
-            client.log_id(snapshots),
-            self._on_change,
-            snapshot_every=snapshot_every,
-            read_settings=client.read_settings,
-        )
+        self._entered: CommandReplica[T] | None = None
 
     def __repr__(self) -> str:
+        if self._entered is None:
+            return f"<Replica of {self._commands}: not entered>"
         return f"<Replica: version {self.version}, waits for {self.waiting_for()}>"
 
     # Life
 
     async def __aenter__(self) -> Replica[T]:
-        self._client.future().cancel()  # refuses when the client is not open
-        self._machine.start(self._client.now())
-        self._client.wake()
+        client = self._client
+        client.future().cancel()  # refuses when the client is not open
+        self._entered = CommandReplica(
+            client.session,
+            self._kind,
+            await client.known_log(self._commands),
+            await client.known_log(self._snapshots),
+            self._on_change,
+            snapshot_every=self._snapshot_every,
+            read_settings=client.read_settings,
+        )
+        self._entered.start(client.now())
+        client.wake()
         return self
 
     async def __aexit__(
@@ -81,9 +89,16 @@ class Replica(PublicNames, Generic[T]):
     async def close(self) -> None:
         """Stop; proposals under way fail. Harmless when called again."""
         self._closed = True
-        self._machine.stop()
+        if self._entered is not None:
+            self._entered.stop()
         self._client.wake()
         self._wake_waiters()
+
+    @property
+    def _machine(self) -> CommandReplica[T]:
+        if self._entered is None:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{self!r}: use it as ``async with``", retriable=False)
+        return self._entered
 
     # The state
 

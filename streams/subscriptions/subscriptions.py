@@ -66,8 +66,8 @@ class Subscriptions(PublicNames):
             snapshots: the log of snapshots.
             snapshot_every: write a snapshot after so many commands; 0: others do.
 
-        Raises:
-            LogDeviceError: INVALID_PARAM, NOTFOUND.
+        Entering raises:
+            LogDeviceError: INVALID_PARAM; NOTFOUND: there are no such logs; TIMEDOUT: the log tree could not be asked for them.
         """
         self.client = client
         self.queue = OperationQueue()

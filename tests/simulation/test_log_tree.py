@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from client.log_tree.state import LogTreeState
 from client.log_tree.view import LogTreeView
+from client.replica.replica import Replica
 from epoch_store.updaters import Retire
 from logdevice_py import LSN, LogDeviceError, Record, SimCluster, SimulationFailed, Status
 from logdevice_py.core.ids import TREE_LOG_ID_MIN
@@ -19,6 +21,7 @@ from server.log_tree import retirement
 from tests.simulation.deliberate_fault import DeliberateFault
 from tests.simulation.tree_workers import STEPS, outcome, use_under_faults
 from tests.slow import quick
+from tests.unit.client.replica.registers import REGISTERS
 
 SEEDS = range(8)
 HUNTED_MAX = 30
@@ -82,6 +85,23 @@ def test_a_reader_finds_a_log_that_was_made_before_reading_began(simulate: Calla
             assert got == {(made.lo, b"x"), (made.hi, b"y")}
 
     simulate(use, nodes=3, log_tree=True, virtual_seconds=120)
+
+
+def test_a_replica_waits_for_the_tree_that_has_its_logs(simulate: Callable[..., Any]) -> None:
+    async def share(cluster: SimCluster) -> int:
+        async with cluster.client() as first:
+            await first.make_log_group("/registers", 2, parents=True)
+        late = cluster.client()
+        late.settings = replace(late.settings, log_tree_wait_us=0)  # opening it does not wait for the tree
+        async with late, Replica(late, REGISTERS, "/registers/1", "/registers/2") as replica:
+            await replica.caught_up(timeout=30)
+            with pytest.raises(LogDeviceError) as raised:
+                async with Replica(late, REGISTERS, "/registers/1", "/registers/3"):
+                    pass
+            assert raised.value.status is Status.NOTFOUND
+        return 1
+
+    assert simulate(share, seed=5, nodes=3, logs=1, log_tree=True) == 1
 
 
 def test_snapshots_replace_commands_and_nobody_notices(simulate: Callable[..., Any]) -> None:
