@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logdevice_py import START, Client, GuardError, LogDeviceError, Record, SimCluster
+from server.simulation.faults.attacks import FORGED
 
 SHARED, CHAIN = 5, 6
 """Logs: of batches and other records, of batches that expect their predecessor."""
@@ -116,7 +117,7 @@ def _places(records: list[Record]) -> dict[str, list[tuple[int, int]]]:
     found: dict[str, list[tuple[int, int]]] = {}
     counts: Counter[bytes] = Counter()
     for record in records:
-        if record.payload.startswith(b"between"):
+        if record.payload.startswith((b"between", FORGED)):
             continue
         batch, index, _ = record.payload.split(b" ", 2)
         counts[batch] += 1

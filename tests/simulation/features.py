@@ -155,7 +155,8 @@ def kinds_for_applications() -> dict[str, str]:
 
 
 class _Calm:
-    """Faults end when all applications want them to."""
+    """Faults end when all applications want them to. What broke silently is noticed before they go on: who sends to a machine that lost its power does not learn for the time-out of
+    a connection that it is back."""
 
     def __init__(self, cluster: SimCluster, applications: int) -> None:
         self._cluster = cluster
@@ -166,6 +167,7 @@ class _Calm:
         self._missing -= 1
         if not self._missing:
             await self._cluster.calm()
+            await asyncio.sleep(self._cluster.machines.network.settings.user_timeout * 3 // 2 / 1e6)
             self._come.set()
         await self._come.wait()
 
