@@ -39,6 +39,7 @@ from logdevice_py.placement.moves import check_moves
 from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
+from server.cluster_file import read_cluster_file
 from server.dev import layout
 from server.dev.current_config import stored_config
 from server.dev.identities import make_identities
@@ -146,6 +147,12 @@ class Supervisor:
         stored = await asyncio.to_thread(stored_config, self.directory, self.config)
         if stored is not None and (not self.is_stored or stored.version > self.config.version):
             self.config, self.is_stored = stored, True
+        if self.is_stored:
+            return
+        with contextlib.suppress(LogDeviceError):  # nodes go on with what they read before, too
+            file = await asyncio.to_thread(read_cluster_file, layout.cluster_file(self.directory))
+            if file.version > self.config.version:
+                self.config = file
 
     async def start_all(self) -> None:
         """Start every node of the cluster."""
@@ -465,11 +472,15 @@ class Supervisor:
         self.config = load_cluster(with_version(text, answer["version"]))
 
     def _publish(self, **changes: Any) -> None:
-        """A further version of the cluster file; what nodes would refuse to read is refused here."""
+        """A further version of the cluster file; what nodes would refuse to read is refused here, and a file that cannot be read is not replaced."""
         if self.is_stored:
             raise CommandError(
                 "the configuration is stored, and the cluster file not used: ldctl config apply changes it"
             )
+        try:
+            read_cluster_file(layout.cluster_file(self.directory))
+        except LogDeviceError as error:
+            raise CommandError(f"{error.detail}; mend it first") from None
         if "nodes" in changes:
             nodeset = default_metadata_nodeset(changes["nodes"])
             changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)
