@@ -172,7 +172,13 @@ async def run(arguments: argparse.Namespace) -> int:
     async with (
         Client(arguments.config, name=PROGRAM) as client,
         IndexLog(client, arguments.path) as log,
-        IndexService(log, endpoint, token=token, settings=settings, security=security) as service,
+        IndexService(
+            log,
+            endpoint,
+            token=token,
+            settings=settings,
+            security=dataclasses.replace(security, is_member=lambda node: node in client.config.nodes),
+        ) as service,
         _repeating(log, service.metrics, arguments, stop),
     ):
         await service.listen_on(sock)
