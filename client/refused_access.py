@@ -29,8 +29,9 @@ def access_text(principals: Principals, config: ClusterConfig, log: LogId, permi
         return f'{who} may not {_DOES[permission or Permission.READ]} internal log {log}: it takes "admin:{principals.own}" in the attribute permit of [defaults]'
     name = config.log_name(log)
     which = f"log {log}" if name == str(log) else f"log {log} ({name})"
-    shows = "; this client shows no certificate and no token: LOGDEVICE_IDENTITY names one" * (
-        principals.own == ANONYMOUS.name
+    shows = (
+        "; this client shows no certificate or token of a principal of this cluster: LOGDEVICE_IDENTITY names one"
+        * (principals.own == ANONYMOUS.name)
     )
     grant = f"{permission.value if permission else 'read'}:{principals.own or 'NAME'}"
     if permission is None:

@@ -77,6 +77,10 @@ class StorageMetrics:
     scrub_passes: int = counter("Times that the scrubber went through a whole shard.", unit="passes")
     trims: int = counter("Trim points that moved.", unit="logs")
     look_ups: int = counter("Look-ups by time or key, and of sizes, that were begun.", unit="requests")
+    look_ups_throttled: int = counter(
+        "Look-ups, and questions for segments, that were refused because their principal was over its quota.",
+        unit="requests",
+    )
     look_up_reads: int = counter("Blocks that they read.", unit="reads")
     trims_from_others: int = counter("Trim points that moved because another shard's had.", unit="logs")
     space_trims: int = counter(

@@ -66,7 +66,7 @@ def no_keys(log: LogId, payload: bytes, records: int) -> bytes:
         CorruptEntryError: it is none.
     """
     name, _, _ = decode_sealed(payload)
-    text = f"log {log} has records that are encrypted by key {name!r}: give the reader its keys (encryption=)"
+    text = f"log {log} has records that are encrypted by key {name!r}: give the reader its keys (encryption=; of programs --keys or LOGDEVICE_KEYS_FILE)"
     raise LogDeviceError(Status.NOKEY, text)
 
 

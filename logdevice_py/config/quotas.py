@@ -1,4 +1,4 @@
-"""Tables ``[quotas.NAME]`` of the cluster file: how much each principal may append and read at one node."""
+"""Tables ``[quotas.NAME]`` of the cluster file: how much each principal may append, read and look up at one node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logdevice_py.core.declare import setting, settings_from
 from logdevice_py.core.principal import check_principal_name
-from logdevice_py.core.token_bucket import BURST_US, RateSettings
+from logdevice_py.core.token_bucket import BURST_US, Rates, RateSettings
 
 ANY_PRINCIPAL: Final = "*"
 """Instead of a name: each principal without a table of its own."""
@@ -34,6 +34,14 @@ class PrincipalQuota(RateSettings):
     read_records_per_s: int = setting(
         0, unit="records", lo=0, hi=1 << 40, doc="Records that are sent to its readers in a second; 0 is no limit."
     )
+    look_ups_per_s: int = setting(
+        0,
+        unit="requests",
+        lo=0,
+        hi=1 << 40,
+        doc="Look-ups by time or key, of sizes and of segments, that shards of a node begin for it in a second; 0 is no limit. Each shard that a client asks "
+        "counts; beyond the limit it is asked again later.",
+    )
     quota_burst_us: int = setting(
         BURST_US,
         unit="us",
@@ -41,6 +49,11 @@ class PrincipalQuota(RateSettings):
         hi=3_600_000_000,
         doc="What it did not use is saved up to as much as it gets in this time.",
     )
+
+    @property
+    def look_ups(self) -> Rates:
+        """How many look-ups may be begun: requests take the place of records."""
+        return Rates(0, self.look_ups_per_s, self.quota_burst_us)
 
 
 NO_QUOTA: Final = PrincipalQuota()

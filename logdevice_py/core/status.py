@@ -125,7 +125,7 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.TRANSACTION_ID_TOO_LOW: _T(False, False, "the log holds a greater transaction id"),
     Status.NOKEY: _T(False, False, "records are encrypted, and the reader does not have the key"),
     Status.THROTTLED: _T(
-        True, False, "the log or the sender is over its quota; wait for the time that the error names"
+        True, False, "the log or the sender is over its quota; wait for the time that the error names, if it names one"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Quotas of principals at one node: a meter for the appends and one for the reads of each that was seen lately.
+"""Quotas of principals at one node: a meter each for the appends, the reads and the look-ups of each that was seen lately.
 
 1. A principal has one meter, however many connections it makes, and whichever logs it uses.
 2. The meters of those that were seen longest ago are forgotten when there are too many. A new one begins empty, so nobody gains by being forgotten.
@@ -55,7 +55,16 @@ class _Meters:
 class PrincipalQuotas:
     """What the principals of a node's clients may do, and how much of it they did."""
 
-    __slots__ = ("_appends", "_principals", "_quotas", "_reads", "limits_appends", "limits_reads")
+    __slots__ = (
+        "_appends",
+        "_look_ups",
+        "_principals",
+        "_quotas",
+        "_reads",
+        "limits_appends",
+        "limits_look_ups",
+        "limits_reads",
+    )
 
     def __init__(self, config: ClusterConfig, principals: Principals | None = None) -> None:
         """
@@ -66,15 +75,18 @@ class PrincipalQuotas:
         self._quotas: Mapping[str, PrincipalQuota] = {}
         self._appends = _Meters(lambda quota: quota.appends)
         self._reads = _Meters(lambda quota: quota.reads)
+        self._look_ups = _Meters(lambda quota: quota.look_ups)
         self.limits_appends = False
         """Some principal has a quota of appends: off, nobody asks for meters."""
         self.limits_reads = False
+        self.limits_look_ups = False
         self._take(config)
 
     def _take(self, config: ClusterConfig) -> None:
         self._quotas = config.quotas
         self.limits_appends = any(quota.appends for quota in self._quotas.values())
         self.limits_reads = any(quota.reads for quota in self._quotas.values())
+        self.limits_look_ups = any(quota.look_ups for quota in self._quotas.values())
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """There is another version of the cluster file."""
@@ -82,6 +94,7 @@ class PrincipalQuotas:
             self._take(config)
             self._appends.use(self._quota, now)
             self._reads.use(self._quota, now)
+            self._look_ups.use(self._quota, now)
 
     def _quota(self, name: str) -> PrincipalQuota:
         return self._quotas.get(name) or self._quotas.get(ANY_PRINCIPAL, NO_QUOTA)
@@ -100,6 +113,13 @@ class PrincipalQuotas:
         name = self._principals.of(peer).name
         return self._reads.find(name, self._quota(name))
 
+    def look_ups(self, peer: PeerId) -> Meter | None:
+        """The meter of the look-ups that are begun for a peer; None: it has no limit."""
+        if not self.limits_look_ups or not is_client(peer):
+            return None
+        name = self._principals.of(peer).name
+        return self._look_ups.find(name, self._quota(name))
+
     def append_meters(self) -> Iterator[tuple[str, Meter]]:
         """Principals and the meters of their appends, to look at."""
         return self._appends.items()
@@ -107,3 +127,7 @@ class PrincipalQuotas:
     def read_meters(self) -> Iterator[tuple[str, Meter]]:
         """Principals and the meters of their reads, to look at."""
         return self._reads.items()
+
+    def look_up_meters(self) -> Iterator[tuple[str, Meter]]:
+        """Principals and the meters of their look-ups, to look at."""
+        return self._look_ups.items()

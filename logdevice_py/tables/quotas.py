@@ -15,6 +15,7 @@ class QuotaOperation(enum.Enum):
 
     APPEND = "Appends: of a log at its sequencer, of a principal at each node that sequences."
     READ = "What a node sends to readers: of a log, or to a principal."
+    LOOK_UP = "Look-ups that a node begins for a principal; they are told as records."
 
 
 @table("quotas", TableSource.EVERY_NODE)

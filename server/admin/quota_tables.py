@@ -30,6 +30,8 @@ def quotas_rows(node: Node, constraints: Constraints, now: Micros) -> Iterator[Q
             yield _row(QuotaOperation.APPEND, meter, now, principal=principal)
         for principal, meter in node.quotas.read_meters():
             yield _row(QuotaOperation.READ, meter, now, principal=principal)
+        for principal, meter in node.quotas.look_up_meters():
+            yield _row(QuotaOperation.LOOK_UP, meter, now, principal=principal)
 
 
 def _row(

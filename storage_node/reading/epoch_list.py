@@ -12,16 +12,18 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import EPOCHS_PER_ANSWER, EpochsListed, ListEpochs
 from logdevice_py.protocol.routing import handles
 from storage_node.reading.look_up import known_through
+from storage_node.reading.read_quotas import ReadQuotas
 from storage_node.shard import Shard
 
 
 class EpochListHandler:
     """Answers at once: nothing is read for it."""
 
-    __slots__ = ("_shard",)
+    __slots__ = ("_quotas", "_shard")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, quotas: ReadQuotas) -> None:
         self._shard = shard
+        self._quotas = quotas
 
     @handles(ListEpochs)
     def on_list(self, peer: PeerId, message: ListEpochs, now: Micros) -> None:
@@ -30,6 +32,9 @@ class EpochListHandler:
         status, state = shard.status(), shard.find(message.log)
         if status is Status.OK and not (0 < message.first <= message.last and message.rows):
             status = Status.INVALID_PARAM
+        if status is Status.OK and not self._quotas.admits_look_up(peer, now):
+            shard.metrics.look_ups_throttled += 1
+            status = Status.THROTTLED
         answer = epochs_answer(message, status)
         answer.generation = shard.generation
         if status is Status.OK and state is not None:

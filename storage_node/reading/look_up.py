@@ -1,7 +1,7 @@
 """FIND_KEY: where a log reaches a timestamp or a key on this shard. DATA_SIZE: how much of it is here.
 
 A search reads a block at a time and gives way to other work between blocks. A peer has one of them under way always, and no more than
-there are free places: whoever asks without end leaves others theirs.
+there are free places: whoever asks without end leaves others theirs. A principal that is over its quota is answered THROTTLED before anything is read.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from storage_node.log_store.search import (
     search_time,
 )
 from storage_node.log_store.wanted import keyed_bodies, no_body
+from storage_node.reading.read_quotas import ReadQuotas
 from storage_node.shard import Shard
 
 _EVERYTHING: Final = (Lsn(1), Lsn((1 << 64) - 3))
@@ -57,16 +58,18 @@ class _Job:
 class LookUpHandler:
     """The look-ups of one shard."""
 
-    __slots__ = ("_found_damage", "_jobs", "_of", "_shard")
+    __slots__ = ("_found_damage", "_jobs", "_of", "_quotas", "_shard")
 
-    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
+    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None], quotas: ReadQuotas) -> None:
         """
         Args:
             shard: where.
             found_damage: gets reads that met damage.
+            quotas: of the node.
         """
         self._shard = shard
         self._found_damage = found_damage
+        self._quotas = quotas
         self._jobs: set[_Job] = set()
         """What is asked of the disk for whom; a request whose asker is gone is taken out, and its answer is dropped."""
         self._of: Counter[PeerId] = Counter()
@@ -82,12 +85,15 @@ class LookUpHandler:
         if self._of.pop(peer, 0):
             self._jobs = {job for job in self._jobs if job.peer != peer}
 
-    def _refusal(self, peer: PeerId) -> Status:
+    def _refusal(self, peer: PeerId, now: Micros) -> Status:
         shard = self._shard
         status = shard.status()
         running = self._of.get(peer, 0)
         if status is Status.OK and running and running >= shard.settings.look_ups_max - len(self._jobs):
             status = Status.OVERLOADED
+        if status is Status.OK and not self._quotas.admits_look_up(peer, now):
+            shard.metrics.look_ups_throttled += 1
+            status = Status.THROTTLED
         return status
 
     def _begin(self, job: _Job) -> None:
@@ -108,7 +114,7 @@ class LookUpHandler:
     def on_find(self, peer: PeerId, message: FindKey, now: Micros) -> None:
         """Search, from the trim point on and as far as everything is known here."""
         shard = self._shard
-        status = self._refusal(peer)
+        status = self._refusal(peer, now)
         state = shard.find(message.log)
         if status is Status.OK and not message.first <= message.last < LSN_MAX:
             status = Status.INVALID_PARAM
@@ -196,7 +202,7 @@ class LookUpHandler:
     def on_data_size(self, peer: PeerId, message: DataSize, now: Micros) -> None:
         """Add up what partitions hold of the log, of each as much as lies in the range."""
         shard = self._shard
-        status = self._refusal(peer)
+        status = self._refusal(peer, now)
         state = shard.find(message.log)
         if status is not Status.OK or state is None:
             shard.out.send(peer, size_answer(message, status))

@@ -4,6 +4,7 @@
 2. A stream that is over a quota waits in the line of that meter, behind those that came before it, and gets a piece when it is first: those who
    share a quota get equal shares of it.
 3. At most one entry is sent beyond what there is; it is owed.
+4. Look-ups count by themselves. One that is over the quota of its principal is not begun.
 """
 
 from __future__ import annotations
@@ -105,6 +106,17 @@ class ReadQuotas:
             self._by_log[log] = meter
         self._known[log] = meter
         return meter
+
+    def admits_look_up(self, peer: PeerId, now: Micros) -> bool:
+        """Charge a peer for a look-up that is about to begin. False: its principal is over its quota, and nothing is charged."""
+        meter = self._principals.look_ups(peer)
+        if meter is None:
+            return True
+        if meter.wait(0, 1, now):
+            meter.throttled += 1
+            return False
+        meter.spend(0, 1)
+        return True
 
     def meters(self) -> Iterator[tuple[LogId, Meter]]:
         """Those of logs, to look at."""

@@ -88,6 +88,29 @@ def test_a_flood_by_one_principal_leaves_others_their_rate_in_the_same_log(simul
     simulate(application, permissions=True, attributes={"permit": "append:anonymous"}, virtual_seconds=60)
 
 
+def test_look_ups_over_a_quota_are_answered_later_and_others_at_once(simulate: Simulate) -> None:
+    """The flooder asks 20 times at once, again and again."""
+
+    async def application(cluster: SimCluster) -> None:
+        machines, loop = cluster.machines, asyncio.get_running_loop()
+        quotas = {"flooder": PrincipalQuota(look_ups_per_s=5)}
+        machines.config = replace(machines.config, version=machines.config.version + 1, quotas=quotas)
+        for node in machines.nodes.values():
+            node.take_config(machines.config)
+        async with cluster.client(principal="flooder") as flooder, cluster.client(principal="steady") as steady:
+            receipt = await steady.append(1, b"first")
+            begun = loop.time()
+            flooding = [asyncio.ensure_future(flooder.find_time(1, 1, timeout=60)) for _ in range(20)]
+            for _ in range(10):
+                asked = loop.time()
+                assert await steady.find_time(1, 1) == receipt.lsn
+                assert loop.time() - asked < 1
+            assert await asyncio.gather(*flooding) == [receipt.lsn] * 20
+            assert loop.time() - begun >= 20 / 5 - 1, "each asks enough nodes, each of which admits five in a second"
+
+    simulate(application, permissions=True, attributes={"permit": "append:steady, read:anonymous"}, virtual_seconds=120)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_under_faults_a_log_with_a_quota_holds_each_record_once_and_in_order(simulate: Simulate, seed: int) -> None:
     async def application(cluster: SimCluster) -> list[bytes]:

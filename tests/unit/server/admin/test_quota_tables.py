@@ -26,8 +26,11 @@ def test_rows_tell_what_is_left_and_how_often_somebody_was_held_back() -> None:
         world.run()
     storing = filled(read_bytes_per_s=SIZE)
     read(storing, 1)
-    quotas = PrincipalQuotas(replace(make_config(), quotas={"*": PrincipalQuota(append_records_per_s=9)}))
+    quotas = PrincipalQuotas(
+        replace(make_config(), quotas={"*": PrincipalQuota(append_records_per_s=9, look_ups_per_s=7)})
+    )
     quotas.appends(PeerId(-1))
+    quotas.look_ups(PeerId(-1))
     node: Any = SimpleNamespace(sequencer=world.node, storage=storing.node, quotas=quotas)
     throttled = world.sequencer.meter.throttled  # type: ignore[union-attr]
     assert throttled >= 2
@@ -36,5 +39,6 @@ def test_rows_tell_what_is_left_and_how_often_somebody_was_held_back() -> None:
         QuotasRow("APPEND", LOG, None, 1000, 0, 400, None, throttled),
         QuotasRow("READ", SYNC_LOG, None, SIZE, 0, rows[1].bytes_available, None, 1),
         QuotasRow("APPEND", None, "anonymous", 0, 9, None, 0, 0),
+        QuotasRow("LOOK_UP", None, "anonymous", 0, 7, None, 0, 0),
     ]
     assert [row.log_id for row in quotas_rows(node, Constraints(log_id=LogId(LOG)), world.now)] == [LOG]

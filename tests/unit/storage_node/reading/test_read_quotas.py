@@ -11,10 +11,23 @@ import pytest
 from logdevice_py.config.quotas import PrincipalQuota
 from logdevice_py.core.entry import records_of
 from logdevice_py.core.ids import Generation, LogId, PeerId, metadata_log_of
-from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.lsn import LSN_MAX, Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Digest, Digested, DigestRange, Records, Stop
+from logdevice_py.core.units import SECOND, Timestamp
+from logdevice_py.protocol.messages import (
+    DataSize,
+    DataSized,
+    Digest,
+    Digested,
+    DigestRange,
+    EpochsListed,
+    FindFlags,
+    FindKey,
+    KeyFound,
+    ListEpochs,
+    Records,
+    Stop,
+)
 from logdevice_py.tables.constraints import Constraints
 from storage_node.reading.read_stream import ServerStreamState
 from storage_node.settings import StorageSettings
@@ -231,3 +244,61 @@ def test_streams_that_are_closed_while_they_wait_leave_nothing_behind() -> None:
 def test_readers_that_are_not_charged_are_noticed(recent: StorageSettings) -> None:
     with FAULTS["readers_not_charged"].planted(), pytest.raises(AssertionError):
         keeps_to_quota(recent)
+
+
+FIND = FindKey(
+    request_id=1,
+    shard=ME,
+    log=SYNC_LOG,
+    first=Lsn(1),
+    last=lsn(1, COUNT),
+    flags=int(FindFlags.APPROXIMATE),
+    timestamp=Timestamp(0),
+    key=b"",
+)
+SIZE_OF_LOG = DataSize(request_id=2, shard=ME, log=SYNC_LOG, first=Timestamp(0), last=Timestamp(1))
+SEGMENTS = ListEpochs(request_id=3, shard=ME, log=SYNC_LOG, first=Epoch(1), last=Epoch(9), rows=9)
+
+
+def looked_up(driver: ShardDriver, seconds: int, *, peer: PeerId = READER, asked: Any = FIND) -> Counter[Status]:
+    """What somebody is answered who asks a hundred times a second."""
+    statuses: Counter[Status] = Counter()
+    for _ in range(100 * seconds):
+        driver.turn((peer, asked))
+        driver.advance(SECOND // 100)
+        answers: list[Any] = [each for kind in (KeyFound, DataSized, EpochsListed) for each in driver.take(kind)]
+        statuses += Counter(Status(each.status) for each in answers)
+    return statuses
+
+
+class TestLookUps:
+    def limited(self) -> ShardDriver:
+        driver = filled()
+        set_quota(driver, {"anonymous": PrincipalQuota(look_ups_per_s=20)})
+        return driver
+
+    @pytest.mark.parametrize("asked", [FIND, SIZE_OF_LOG, SEGMENTS], ids=lambda asked: type(asked).__name__)
+    def test_so_many_are_begun_and_others_throttled(self, asked: Any) -> None:
+        driver = self.limited()
+        statuses = looked_up(driver, 10, asked=asked)
+        assert set(statuses) == {Status.OK, Status.THROTTLED}
+        assert 195 <= statuses[Status.OK] <= 200
+        assert driver.node.metrics.look_ups == statuses[Status.OK]
+        assert driver.node.metrics.look_ups_throttled == statuses[Status.THROTTLED]
+
+    def test_more_connections_give_a_principal_no_more(self) -> None:
+        driver = self.limited()
+        both = looked_up(driver, 5) + looked_up(driver, 5, peer=PeerId(-77), asked=SIZE_OF_LOG)
+        assert both[Status.OK] <= 200
+
+    def test_nodes_and_readers_are_not_limited_by_it(self) -> None:
+        driver = self.limited()
+        assert set(looked_up(driver, 1, peer=NODE)) == {Status.OK}
+        read(driver, 1)
+        assert len(Received(driver).run(SECOND).entries) == COUNT
+
+    def test_it_is_taken_away_while_the_node_runs(self) -> None:
+        driver = self.limited()
+        looked_up(driver, 1)
+        set_quota(driver)
+        assert set(looked_up(driver, 1)) == {Status.OK}
