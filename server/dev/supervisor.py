@@ -480,7 +480,7 @@ class Supervisor:
         try:
             read_cluster_file(layout.cluster_file(self.directory))
         except LogDeviceError as error:
-            raise CommandError(f"{error.detail}; mend it first") from None
+            raise CommandError(f"{error.detail}; correct it first") from None
         if "nodes" in changes:
             nodeset = default_metadata_nodeset(changes["nodes"])
             changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)

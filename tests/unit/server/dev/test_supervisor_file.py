@@ -63,6 +63,6 @@ async def test_a_file_that_cannot_be_read_stays_as_it_is(supervisor: Supervisor)
     file = layout.cluster_file(supervisor.directory)
     file.write_text(broken := file.read_text() + "permit = [")
     await supervisor.follow()
-    with pytest.raises(CommandError, match=r"cluster\.toml: .*mend it first"):
+    with pytest.raises(CommandError, match=r"cluster\.toml: .*correct it first"):
         await supervisor.add(None)
     assert file.read_text() == broken
