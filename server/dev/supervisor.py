@@ -472,15 +472,22 @@ class Supervisor:
         self.config = load_cluster(with_version(text, answer["version"]))
 
     def _publish(self, **changes: Any) -> None:
-        """A further version of the cluster file; what nodes would refuse to read is refused here, and a file that cannot be read is not replaced."""
+        """A further version of the cluster file; what nodes would refuse to read is refused here. A file that nodes do not use is not replaced."""
         if self.is_stored:
             raise CommandError(
                 "the configuration is stored, and the cluster file not used: ldctl config apply changes it"
             )
+        path = layout.cluster_file(self.directory)
         try:
-            read_cluster_file(layout.cluster_file(self.directory))
+            file = read_cluster_file(path)
         except LogDeviceError as error:
             raise CommandError(f"{error.detail}; correct it first") from None
+        # as it is written down: settings may be put in other words in the file
+        if render_cluster(file) != render_cluster(self.config):
+            used = self.config.version
+            raise CommandError(
+                f"{path} is not what nodes use, version {used}: give it a higher version if you edited it"
+            )
         if "nodes" in changes:
             nodeset = default_metadata_nodeset(changes["nodes"])
             changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)

@@ -52,11 +52,14 @@ async def test_a_node_that_is_added_leaves_what_was_edited(supervisor: Superviso
     assert (security.tls, security.permissions) == ("require", True)
 
 
-async def test_what_nodes_do_not_read_is_not_used(supervisor: Supervisor) -> None:
+async def test_what_nodes_do_not_read_is_neither_used_nor_replaced(supervisor: Supervisor) -> None:
     before = supervisor.config
-    edit(supervisor, 1)
+    edited = edit(supervisor, 1).read_text()
     await supervisor.follow()
     assert supervisor.config is before
+    with pytest.raises(CommandError, match="give it a higher version if you edited it"):
+        await supervisor.add(None)
+    assert layout.cluster_file(supervisor.directory).read_text() == edited
 
 
 async def test_a_file_that_cannot_be_read_stays_as_it_is(supervisor: Supervisor) -> None:
