@@ -3,24 +3,31 @@
 By default entries are made in memory, as a reader gives them, so what is timed is the copier: unpacking, Parquet, zstd, hashes, the disk with its syncs,
 and reading everything back to compare proofs. ``--cluster`` copies from a log of a cluster of three nodes in processes of their own, after it was
 filled. Both proofs are compared, and the time of a plain copy of the same bytes with a sync is printed beside.
+
+``--spark`` copies a stream of such a cluster: it is written, ended, copied segment by segment, and trimmed, so that only copies have it. Then a reader of the stream and
+Spark on this machine read all of it; their proofs over position and payload of each record have to equal that of what was acknowledged. Otherwise the command
+ends with status 1, as it does with ``--wrong-byte``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from google_crc32c import value as crc32c
 
+from benchmarks import cold_stream
+from benchmarks.ldbench.resources import CLIENT, ResourceMeter, RoleCost
 from client.client import Client
 from client.read.items import Gap
 from client.read.proof import Proof, ProofBuilder
@@ -39,11 +46,14 @@ from streams.cold.copies import ColdCopy
 from streams.cold.cutting import CutLimits
 from streams.cold.file_format import FileIdentity
 from streams.cold.store import ColdStore
+from streams.namespace import Namespace
+from streams.upkeep.janitor import copy_now
 
 _CLUSTER = "00000000-0000-4000-8000-000000000001"
 _ENTRY_BYTES = 64 << 10
 _FIRST = 3 << 32 | 1
-_APPENDED_AT_ONCE = 8 << 20
+_SEGMENTS_MIN = 4
+_SEGMENT_BYTES_MAX = 256 << 20
 
 
 def make_payloads(size: int, count: int, content: str, seed: int) -> list[bytes]:
@@ -150,9 +160,11 @@ async def measure(arguments: argparse.Namespace, url: str) -> dict[str, Any]:
     }
 
 
-async def _copy_from_cluster(arguments: argparse.Namespace, store: ColdStore) -> tuple[ColdCopy, _Timer, Proof]:
-    directory = Path(arguments.directory) / "cluster"
-    config = make_config(directory, nodes=3, logs=1, replicate="node:3", racks=1, epoch_store=None)
+@contextlib.asynccontextmanager
+async def _cluster(directory: Path, *, log_tree: bool) -> AsyncIterator[Client]:
+    """A client of a cluster of three nodes that are processes, while the block runs."""
+    await asyncio.to_thread(directory.mkdir)
+    config = make_config(directory, nodes=3, logs=1, replicate="node:3", racks=1, epoch_store=None, log_tree=log_tree)
     supervisor = Supervisor(directory, config)
     write_cluster_file(directory, supervisor.config)
     await supervisor.listen()
@@ -162,20 +174,113 @@ async def _copy_from_cluster(arguments: argparse.Namespace, store: ColdStore) ->
             config, lambda: list(map(NodeId, range(3))), timeout=60, access=supervisor.admin_access
         )
         async with Client(str(layout.cluster_file(directory))) as client:
-            payloads = make_payloads(arguments.size, _APPENDED_AT_ONCE // arguments.size, arguments.content, 1)
-            async with client.buffered_writer() as writer:
-                for _ in range(arguments.total // _APPENDED_AT_ONCE):
-                    await writer.append_many(1, payloads)
-            tail = await client.tail_lsn(1)
-            timer = _Timer()
-            copy = await copy_range(client, store, 1, LSN.OLDEST, tail, token="bench")
-            timer.stop()
-            async with client.reader(1, until=tail) as reader:
-                while await reader.read():
-                    pass
-                return copy, timer, reader.proof()
+            yield client
     finally:
         await supervisor.stop_all()
+
+
+def _payloads(arguments: argparse.Namespace) -> tuple[list[bytes], int]:
+    """Records that are written together, and how often."""
+    at_once = min(arguments.total, cold_stream.BYTES_AT_ONCE)
+    payloads = make_payloads(arguments.size, at_once // arguments.size, arguments.content, 1)
+    return payloads, arguments.total // at_once
+
+
+async def _copy_from_cluster(arguments: argparse.Namespace, store: ColdStore) -> tuple[ColdCopy, _Timer, Proof]:
+    async with _cluster(Path(arguments.directory) / "cluster", log_tree=False) as client:
+        payloads, times = _payloads(arguments)
+        async with client.buffered_writer() as writer:
+            for _ in range(times):
+                await writer.append_many(1, payloads)
+        tail = await client.tail_lsn(1)
+        timer = _Timer()
+        copy = await copy_range(client, store, 1, LSN.OLDEST, tail, token="bench")
+        timer.stop()
+        async with client.reader(1, until=tail) as reader:
+            while await reader.read():
+                pass
+            return copy, timer, reader.proof()
+
+
+async def measure_stream(arguments: argparse.Namespace, url: str) -> dict[str, Any]:
+    """One run with a stream, and Spark; seconds, sizes, memory, and whether all read the same."""
+    payloads, times = _payloads(arguments)
+    records_at_once = max(1, cold_stream.BYTES_AT_ONCE // arguments.size)
+    directory = Path(arguments.directory)
+    segment_bytes = max(1, min(_SEGMENT_BYTES_MAX, arguments.total // _SEGMENTS_MIN))
+    async with _cluster(directory / "cluster", log_tree=True) as client, Namespace(client) as namespace:
+        stream, written = await cold_stream.write_stream(namespace, "cold", url, payloads, times, segment_bytes)
+        copying = _Timer()
+        await copy_now(namespace, stream.number)
+        copying.stop()
+        copies = [each.copy for each in namespace.stream_entry(stream.number).upkeep.copies]
+        await cold_stream.trim_copied(namespace, stream)
+        meter = ResourceMeter(list)
+        meter.start()
+        reading = _Timer()
+        read = await cold_stream.read_by_client(stream, records_at_once)
+        reading.stop()
+        client_cost = (await meter.stop())[CLIENT]
+        if arguments.wrong_byte:
+            cold_stream.change_a_byte(Path(url.removeprefix("file://")))
+        file, path = str(layout.cluster_file(directory / "cluster")), f"{namespace.path}/{stream.name}"
+        by_spark, spark_seconds, spark_costs = await _read_by_spark(directory / "spark", file, path, records_at_once)
+    stored = sum(copy.stored_bytes for copy in copies)
+    return {
+        "source": "stream",
+        "content": arguments.content,
+        "record_bytes": arguments.size,
+        "records": written.records,
+        "payload_mb": round(written.payload_bytes / 1e6),
+        "stored_mb": round(stored / 1e6),
+        "copies": len(copies),
+        "copy_mb_s": round(written.payload_bytes / copying.seconds / 1e6),
+        "copy_mb_per_processor_s": round(written.payload_bytes / copying.processor / 1e6),
+        "plain_copy_mb_s": round(_plain_copy(url, stored)),
+        "client_mb_s": round(read.payload_bytes / reading.seconds / 1e6),
+        "client_peak_mb": round(client_cost.peak_bytes / 1e6),
+        "spark_mb_s": None if isinstance(by_spark, str) else round(by_spark.payload_bytes / spark_seconds / 1e6),
+        "spark_java_peak_mb": _peak_mb(spark_costs, "java"),
+        "spark_task_peak_mb": _peak_mb(spark_costs, "tasks"),
+        "written": str(written),
+        "client": str(read),
+        "spark": str(by_spark),
+        "proofs_equal": written == read == by_spark,
+    }
+
+
+async def _read_by_spark(
+    directory: Path, cluster_file: str, path: str, records_at_once: int
+) -> tuple[cold_stream.RecordProof | str, float, dict[str, RoleCost]]:
+    """The proof of what Spark reads of a stream, or what failed; the seconds from planning to the end, and what its processes cost."""
+    from pyspark.errors import PySparkException
+
+    spark = await asyncio.to_thread(cold_stream.start_spark, directory, records_at_once)
+    try:
+        meter = ResourceMeter(cold_stream.spark_processes)
+        meter.start()
+        timer = _Timer()
+        frame = await asyncio.to_thread(cold_stream.load_stream, spark, cluster_file, path)
+        try:
+            found: cold_stream.RecordProof | str = await asyncio.to_thread(cold_stream.read_by_spark, frame)
+        except PySparkException as error:
+            found = _said(error)
+        timer.stop()
+        return found, timer.seconds, await meter.stop()
+    finally:
+        await asyncio.to_thread(spark.stop)
+
+
+def _said(error: Exception) -> str:
+    """What failed, without the stacks of Java and Python."""
+    lines = str(error).splitlines()
+    told = [line.strip() for line in lines if "Error: " in line]
+    return f"failed: {(told or lines)[-1]}"
+
+
+def _peak_mb(costs: dict[str, RoleCost], role: str) -> int | None:
+    """Of the process of a role that had most memory; None: there was none."""
+    return round(costs[role].server_peak_bytes / 1e6) if role in costs else None
 
 
 def _plain_copy(url: str, size: int) -> float:
@@ -196,19 +301,31 @@ def _plain_copy(url: str, size: int) -> float:
     return size / seconds / 1e6
 
 
-def main() -> int:
-    """Entry point."""
+def main(given: Sequence[str] | None = None) -> int:
+    """Entry point; 1: proofs differ."""
     options = argparse.ArgumentParser(prog="python -m benchmarks.cold_copies", description=__doc__)
     options.add_argument("--total", type=parse_size, default=1 << 30, help="bytes of records (default: 1GiB)")
     options.add_argument("--size", type=int, action="append", help="bytes of a record (default: 100 and 10000)")
     options.add_argument("--content", choices=("json", "random"), default="json")
     options.add_argument("--cluster", action="store_true", help="copy from a cluster of processes")
-    arguments = options.parse_args()
+    options.add_argument(
+        "--spark", action="store_true", help="copy a stream of such a cluster, and have Spark read it, too"
+    )
+    options.add_argument(
+        "--wrong-byte", action="store_true", help="with --spark: change a byte of a copy before Spark reads it"
+    )
+    arguments = options.parse_args(given)
+    if arguments.wrong_byte and not arguments.spark:
+        options.error("--wrong-byte is for --spark")
+    is_equal = True
     for size in arguments.size or (100, 10_000):
         with tempfile.TemporaryDirectory(prefix="logdevice-cold-") as directory:
             one = argparse.Namespace(**vars(arguments) | {"size": size, "directory": directory})
-            print(json.dumps(asyncio.run(measure(one, f"file://{directory}/cold"))), flush=True)
-    return 0
+            measured = measure_stream if arguments.spark else measure
+            report = asyncio.run(measured(one, f"file://{directory}/cold"))
+        print(json.dumps(report), flush=True)
+        is_equal &= report.get("proofs_equal", True)
+    return 0 if is_equal else 1
 
 
 if __name__ == "__main__":

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from benchmarks import cold_copies, cold_stream
 from client.client import Client
 from client.guards import Position
 from logdevice_py.spark import LogDeviceSource
 from streams.namespace import Namespace
 from streams.records import TxId
+from streams.upkeep.janitor import copy_now
 from tests.spark.conftest import RunningCluster
 
 PATH = "/streams/team/orders"
@@ -187,3 +190,34 @@ def test_a_stream_is_not_written(spark: SparkSession, tree_cluster: RunningClust
         source.writer(source.schema(), overwrite=False)
     with pytest.raises(Exception, match="endingTxid is not for streaming queries"):
         LogDeviceSource({**options, "endingTxid": "5"}).streamReader(source.schema())
+
+
+def test_a_cold_stream_has_one_proof_for_its_writer_its_readers_and_spark(
+    spark: SparkSession, tree_cluster: RunningCluster, tmp_path: Path
+) -> None:
+    async def write_and_copy(client: Client) -> list[cold_stream.RecordProof]:
+        payloads = cold_copies.make_payloads(1000, 500, "random", 1)
+        async with Namespace(client, "/streams") as namespace:
+            stream, written = await cold_stream.write_stream(
+                namespace, "cold", f"file://{tmp_path}", payloads, times=6, segment_bytes=1 << 20
+            )
+            await copy_now(namespace, stream.number)
+            await cold_stream.trim_copied(namespace, stream)
+            return [written, await cold_stream.read_by_client(stream, 700)]
+
+    written, read = tree_cluster.do(write_and_copy)
+    assert (written.records, written.payload_bytes) == (3000, 3_000_000)
+    frame = cold_stream.load_stream(spark, tree_cluster.file, "/streams/cold")
+    assert written == read == cold_stream.read_by_spark(frame)
+
+    payload, last = F.col("payload"), F.max("lsn")
+    (chosen,) = frame.select(last).collect()[0]
+    wrong = F.concat(F.lit(b"?"), F.substring(payload, 2, 10_000))
+    is_wrong = (F.col("lsn") == chosen) & (F.col("batch_offset") == 0)
+    damaged = cold_stream.read_by_spark(frame.withColumn("payload", F.when(is_wrong, wrong).otherwise(payload)))
+    assert (damaged.records, damaged.bytes) == (written.records, written.payload_bytes)
+    assert damaged != written, "one byte differs of what Spark gives to whoever asks"
+
+    cold_stream.change_a_byte(tmp_path)
+    with pytest.raises(Exception, match="does not have the hash of its name"):
+        cold_stream.read_by_spark(frame)
