@@ -76,7 +76,7 @@ async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
     store = ColdStore(arguments.store)
     catalogue = await asyncio.to_thread(read_catalogue, store)
-    for text in catalogue.unreadable:
+    for text in catalogue.unreadable.values():
         say(_PROGRAM, text, alarm=True)
     status = EXIT_FAILED if catalogue.unreadable else EXIT_OK
     if arguments.verb in ("list", "verify"):

@@ -56,8 +56,18 @@ class ColdCatalogue:
 
     logs: list[CopiedLog]
     """By cluster and log."""
-    unreadable: list[str]
-    """Manifests that are damaged or of a later version, and why."""
+    unreadable: dict[str, str]
+    """Why a manifest, by its name, cannot be read: it is damaged, or of a later version."""
+
+    def unreadable_of(self, log: CopiedLog) -> list[str]:
+        """Why manifests of a log cannot be read: what they name may be a part of it that no other copy holds."""
+        prefix = f"{log_prefix(log.cluster, log.log)}/"
+        return [text for name, text in self.unreadable.items() if name.startswith(prefix)]
+
+    def unreadable_of_others(self) -> list[str]:
+        """Why manifests cannot be read of logs of which nothing else is here."""
+        known = tuple(f"{log_prefix(log.cluster, log.log)}/" for log in self.logs)
+        return [text for name, text in self.unreadable.items() if not name.startswith(known)]
 
     def log(self, name: str) -> CopiedLog:
         """A log by its id or the name of its stream.
@@ -86,7 +96,7 @@ def read_catalogue(store: ColdStore) -> ColdCatalogue:
     """
     logs: dict[tuple[str, LogId], CopiedLog] = {}
     newest: dict[tuple[str, LogId], LSN] = {}
-    unreadable = []
+    unreadable: dict[str, str] = {}
     for each in store.objects():
         if not is_manifest(each.name):
             continue
@@ -95,7 +105,7 @@ def read_catalogue(store: ColdStore) -> ColdCatalogue:
         except ColdCopyError as error:
             if error.status is Status.CONNFAILED:
                 raise
-            unreadable.append(error.detail)
+            unreadable[each.name] = error.detail
             continue
         copy, key = manifest.copy(), (manifest.cluster, manifest.log)
         log = logs.setdefault(key, CopiedLog(*key, manifest.stream))

@@ -1,15 +1,18 @@
-"""Makes a stream again from its cold copies alone, by appending their records to a new one."""
+"""Makes streams again from their cold copies alone, by appending their records to new ones."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 from client.read.items import GapKind
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.attributes import TransactionIds
 from streams.cold.cold_reader import ColdReader, load_file
-from streams.cold.restoring import AppendedAgain, CopiedLog, read_catalogue
+from streams.cold.errors import ColdCopyError
+from streams.cold.restoring import AppendedAgain, ColdCatalogue, CopiedLog, read_catalogue
 from streams.cold.store import ColdStore
 from streams.records import txid_of
 
@@ -32,12 +35,57 @@ async def restore_stream(
         accept_missing: go on behind what no copy holds.
 
     Raises:
-        ColdCopyError: NOTFOUND: the store does not hold it; EMPTY: something is in no copy; what a `ColdReader` raises.
+        ColdCopyError: NOTFOUND: the store does not hold it; EMPTY: something is in no copy; BADPAYLOAD: a manifest is damaged, so a part may be in no copy that is
+            known; what a `ColdReader` raises.
         LogDeviceError: EXISTS: the name is taken; as writes. Then the stream holds a part: delete it, and restore again.
         ImportError: pyarrow is not installed.
     """
     store = await asyncio.to_thread(ColdStore, url)
-    log = (await asyncio.to_thread(read_catalogue, store)).log(source or name)
+    catalogue = await asyncio.to_thread(read_catalogue, store)
+    return await _restore(namespace, store, catalogue, catalogue.log(source or name), name, accept_missing)
+
+
+async def restore_all(
+    namespace: Namespace, url: str, *, accept_missing: bool = False
+) -> AsyncIterator[tuple[str, AppendedAgain | LogDeviceError]]:
+    """Make all streams of which a store has copies, as `restore_stream` does, one after the other. Those of deleted streams are among them, as long as the store has their copies.
+
+    Gives the name of each with what came of it: where it failed, the error, and the others go on. A name that several logs had is not decided upon: restore each by its `source`.
+
+    Args:
+        namespace: open, in whatever cluster.
+        url: of the store.
+        accept_missing: go on behind what no copy holds.
+
+    Raises:
+        ColdCopyError: CONNFAILED: the store cannot be listed.
+        ImportError: pyarrow is not installed.
+    """
+    store = await asyncio.to_thread(ColdStore, url)
+    catalogue = await asyncio.to_thread(read_catalogue, store)
+    logs_of = Counter(log.stream for log in catalogue.logs)
+    for log in catalogue.logs:
+        source = f"{log.cluster}/{log.log}"
+        if logs_of[log.stream] > 1:
+            text = f"several logs were named {log.stream!r}: restore this one by its source {source}, to a name that is free"
+            yield log.stream, ColdCopyError(Status.INVALID_PARAM, text)
+            continue
+        try:
+            yield log.stream, await _restore(namespace, store, catalogue, log, log.stream, accept_missing)
+        except LogDeviceError as error:
+            yield log.stream or source, error
+    for text in catalogue.unreadable_of_others():
+        yield "", ColdCopyError(Status.BADPAYLOAD, text)
+
+
+async def _restore(
+    namespace: Namespace, store: ColdStore, catalogue: ColdCatalogue, log: CopiedLog, name: str, accept_missing: bool
+) -> AppendedAgain:
+    """Create a stream of this name from the copies of a log."""
+    unreadable = catalogue.unreadable_of(log)
+    if unreadable and not accept_missing:
+        text = f"{unreadable[0]}; it may name records that no other copy holds: accept_missing goes on without"
+        raise ColdCopyError(Status.BADPAYLOAD, text, maybe_applied=False)
     kind = await asyncio.to_thread(_kind_of, store, log)
     done = AppendedAgain()
     async with ColdReader(store, log.copies, accept_missing=accept_missing) as reader:

@@ -9,12 +9,14 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from client.cli.program import EXIT_DATA_LOSS, compact_json, put, say, standard_output
+from client.cli.program import EXIT_DATA_LOSS, EXIT_FAILED, EXIT_OK, compact_json, put, say, standard_output
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_size, utc_datetime
 from streams.upkeep.janitor import Janitor, copy_now
-from streams.upkeep.restoring import restore_stream
+from streams.upkeep.restoring import restore_all, restore_stream
 
 if TYPE_CHECKING:
+    from streams.cold.restoring import AppendedAgain
     from streams.namespace import Namespace
     from streams.stream import Stream
 
@@ -145,21 +147,47 @@ async def _copy_cold(namespace: Namespace, arguments: argparse.Namespace) -> int
 def _restore_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("--from", dest="store", metavar="URL", required=True, help="the store that holds its copies")
     options.add_argument(
-        "stream", metavar="NAME", help="a name that is free; without --source that of the copied stream, too"
+        "stream",
+        metavar="NAME",
+        nargs="?",
+        help="a name that is free; without --source that of the copied stream, too",
     )
+    options.add_argument("--all", action="store_true", help="all streams of the store, by their own names")
     options.add_argument("--source", metavar="LOG", help="which copies: the name of a stream, a log id, or CLUSTER/ID")
     options.add_argument("--accept-missing", action="store_true", help="go on behind what no copy holds")
 
 
 async def _restore(namespace: Namespace, arguments: argparse.Namespace) -> int:
+    if arguments.all:
+        return await _restore_all(namespace, arguments)
+    if arguments.stream is None:
+        raise LogDeviceError(Status.INVALID_PARAM, "name the stream to restore, or give --all")
     name = str(arguments.stream).removeprefix(f"{namespace.path}/")
     done = await restore_stream(
         namespace, arguments.store, name, source=arguments.source, accept_missing=arguments.accept_missing
     )
+    return _tell_restored(name, done)
+
+
+async def _restore_all(namespace: Namespace, arguments: argparse.Namespace) -> int:
+    if arguments.stream is not None or arguments.source is not None:
+        raise LogDeviceError(Status.INVALID_PARAM, "--all takes neither a name nor --source")
+    statuses = {EXIT_OK}
+    async for name, done in restore_all(namespace, arguments.store, accept_missing=arguments.accept_missing):
+        if isinstance(done, LogDeviceError):
+            say(_PROGRAM, f"{name}: not restored: {done}" if name else str(done), alarm=True)
+            statuses.add(EXIT_FAILED)
+        else:
+            statuses.add(_tell_restored(name, done))
+    return EXIT_FAILED if EXIT_FAILED in statuses else max(statuses)
+
+
+def _tell_restored(name: str, done: AppendedAgain) -> int:
+    """Say what came of a stream; the exit status."""
     for gap in done.lost:
-        say(_PROGRAM, f"{gap.lo} to {gap.hi} was lost before it was copied, or no copy holds it", alarm=True)
+        say(_PROGRAM, f"{name}: {gap.lo} to {gap.hi} was lost before it was copied, or no copy holds it", alarm=True)
     say(_PROGRAM, f"{name}: {done.records} records appended, with new positions")
-    return EXIT_DATA_LOSS if done.lost else 0
+    return EXIT_DATA_LOSS if done.lost else EXIT_OK
 
 
 UPKEEP_VERBS: Final[tuple[tuple[str, str, Options, Run], ...]] = (

@@ -181,7 +181,7 @@ async def test_a_store_alone_is_readable(url: str, capfdbinary: pytest.CaptureFi
             await copy_range(client, store, 1, first, last, token=token, limits=SMALL, stream="orders")
     # no cluster any more
     catalogue = read_catalogue(ColdStore(url))
-    assert catalogue.unreadable == []
+    assert catalogue.unreadable == {}
     held = catalogue.log("orders")
     assert (held.first, held.last, held.missing()) == (LSN.OLDEST, tail, [])
     assert await read_all(ColdReader(store, held.copies)) == (before, proof)

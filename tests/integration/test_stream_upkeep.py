@@ -26,6 +26,7 @@ from streams.upkeep.commands import BeginCopy, BeginTrim, TrimCause
 from streams.upkeep.janitor import Janitor, copy_now
 from streams.upkeep.restoring import restore_stream
 from streams.upkeep.segments import StreamSegmentState
+from tests.forked import run_program_async
 
 
 async def write_segments(stream: Stream, segments: int, *, first: int = 1) -> list[bytes]:
@@ -225,6 +226,52 @@ async def test_segments_are_copied_then_trimmed_and_read_without_a_seam(tmp_path
         await kept_up(namespace, brief)
         assert namespace.stream_entry(brief.number).upkeep.copies == ()
         assert "brief" not in {log.stream for log in await asyncio.to_thread(lambda: read_catalogue(store).logs)}
+
+
+async def test_one_command_makes_all_streams_again_in_another_cluster(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/cold"
+    written: dict[str, list[bytes]] = {}
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        for name, txid in (("team/orders", "writer"), ("clicks", "time"), ("short", "time")):
+            stream = await namespace.create(name, txid=txid, roll=Roll(bytes="2KiB"), cold=url)
+            written[name] = await write_segments(stream, 2)
+            await stream.mark_end()
+            await kept_up(namespace, stream)
+    lost = read_catalogue(ColdStore(url)).log("short").copies[-1]
+    path = tmp_path / "cold" / lost.manifest_name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert not read_catalogue(ColdStore(url)).log("short").missing(), "that the end is missing, no other copy tells"
+
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+
+        async def restore(*arguments: str) -> tuple[int, str]:
+            options = ("-c", cluster.config_file, "restore", "--from", url, *arguments)
+            status, _, err = await run_program_async("streams.cli", *options)
+            return status, err
+
+        status, err = await restore("--all")
+        assert status == 1
+        assert "short: not restored: BADPAYLOAD" in err
+        restored = ["clicks", "team/orders"]
+        assert [info.name for info in await namespace.list()] == restored
+        for name in restored:
+            assert await read_all(await namespace.open(name)) == written[name]
+        async with (await namespace.open("team/orders")).reader(TxId(2), until="tail") as reader:
+            assert (await anext(reader)).txid == 2
+        path.write_bytes(whole)
+        status, err = await restore("--all")
+        assert (status, "clicks: not restored: EXISTS" in err) == (1, True), "what is there is left alone"
+        assert await read_all(await namespace.open("short")) == written["short"]
+        assert (await restore())[0] == (await restore("--all", "clicks"))[0] == 2
 
 
 async def test_a_stream_that_ended_may_be_in_copies_alone(tmp_path: Path) -> None:
