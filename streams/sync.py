@@ -14,9 +14,10 @@ from client.receipt import Receipt, Receipts
 from client.replica.commands import StateVersion
 from client.sync import SyncClient, submit_taken
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError
 from streams.attributes import StreamAttributes
 from streams.leases import Lease
-from streams.namespace import Namespace, StreamInfo
+from streams.namespace import Namespace, StreamChange, StreamInfo
 from streams.reading import StreamReader, StreamReaderState
 from streams.records import StreamBatch, StreamRecord
 from streams.stream import OLDEST, Stream
@@ -80,6 +81,10 @@ class SyncNamespace(SyncBase):
     def list(self, directory: str = "", *, timeout: float | None = None) -> list[StreamInfo]:
         """See `Namespace.list`."""
         return self._run(lambda: self._namespace.list(directory, timeout=timeout))
+
+    def watch(self, directory: str = "") -> Iterator[StreamChange]:
+        """See `Namespace.watch`; each step waits for the next change."""
+        return self._follow(self._namespace.watch(directory))
 
     def subscriptions(
         self, subscription: str | None = None, *, timeout: float | None = None
@@ -188,13 +193,7 @@ class SyncStream(SyncBase):
 
     def watch(self, **options: Any) -> Iterator[SegmentChange | OwnerChange]:
         """See `Stream.watch`; each step waits for the next change."""
-        news = self._stream.watch(**options)
-
-        async def following() -> SegmentChange | OwnerChange | None:
-            return await anext(news, None)
-
-        while (change := self._run(following)) is not None:
-            yield change
+        return self._follow(self._stream.watch(**options))
 
     def last_confirmed(self, source: str = "sequencer", *, timeout: float | None = None) -> LSN:
         """See `Stream.last_confirmed`."""
@@ -268,6 +267,11 @@ class SyncExclusiveWriter(SyncStreamWriter):
     def last(self) -> StreamRecord | None:
         """See `ExclusiveWriter.last`."""
         return self._writer.last
+
+    @property
+    def lost(self) -> LogDeviceError | None:
+        """See `ExclusiveWriter.lost`."""
+        return self._writer.lost
 
     def mark_end(self, *, timeout: float | None = None) -> None:
         """See `ExclusiveWriter.mark_end`."""

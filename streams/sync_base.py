@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from client.client import Client
@@ -23,3 +23,12 @@ class SyncBase(PublicNames):
             return await work()
 
         return self._client.run(begin)
+
+    def _follow(self, changes: AsyncIterator[T]) -> Iterator[T]:
+        """Changes as they come: each step waits for the next one."""
+
+        async def following() -> T | None:
+            return await anext(changes, None)
+
+        while (change := self._run(following)) is not None:
+            yield change

@@ -454,11 +454,17 @@ async def test_streams_without_await() -> None:
                 owner.write(b"x").result()
                 lease = ledger.owner()
                 assert lease is not None
-                assert (owner.token, owner.last, lease.owner) == (1, None, "me")
+                assert (owner.token, owner.last, lease.owner, owner.lost) == (1, None, "me", None)
                 owner.mark_end()
             assert [info.state for info in namespace.list()] == ["ended", "ended"]
             namespace.delete("old")
             assert ledger.attributes.writers is StreamWriters.EXCLUSIVE
+            changes = namespace.watch()
+            first = next(changes)
+            assert first.info is not None
+            assert first.info.name == "ledger"
+            namespace.delete("ledger")
+            assert next(changes).info is None
 
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
         await asyncio.to_thread(use, cluster.config_file)
