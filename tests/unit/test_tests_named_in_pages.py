@@ -67,6 +67,18 @@ def test_each_statement_has_a_test_or_says_that_it_has_none(page: str, begin: st
     assert [row[0] for row in statements if not NAMED.search(row[2]) and "not shown" not in row[2]] == []
 
 
+def test_faults_of_rules_are_in_the_tests_that_catch_them() -> None:
+    text = (DOCS / "deliberate-faults.md").read_text()
+    _, _, table = text.partition("| rule | faults | test |\n")
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", table.partition("\n\n")[0], flags=re.MULTILINE)]
+    assert len(rows) > 10
+    for _, faults, file in rows:
+        named = re.findall("`([^`]+)`", faults)
+        assert named
+        source = (TESTS.parent / file.strip("`")).read_text()
+        assert [fault for fault in named if fault not in source] == []
+
+
 def test_what_does_not_exist_is_noticed() -> None:
     named = "`unit/test_tests_named_in_pages.py::test_what_does_not_exist_is_noticed` `unit/test_none.py` "
     named += "`unit/test_tests_named_in_pages.py::test_none`"
