@@ -229,12 +229,20 @@ class SyncStreamWriter(SyncBase):
         return submit_taken(self._writer.ready, lambda: self._writer.write(payload, txid=txid, expect=expect))
 
     def write_many(
-        self, payloads: Iterable[bytes | bytearray | memoryview], *, txids: Iterable[int] | None = None
+        self,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        txids: Iterable[int] | None = None,
+        expect: Position | None = None,
+        atomic: bool = False,
     ) -> Future[Receipts]:
         """See `SharedWriter.write_many`."""
         # what the caller's iterators do is done in the caller's thread
         records, numbers = list(payloads), None if txids is None else list(txids)
-        return submit_taken(self._writer.ready, lambda: self._writer.write_many(records, txids=numbers))
+        return submit_taken(
+            self._writer.ready,
+            lambda: self._writer.write_many(records, txids=numbers, expect=expect, atomic=atomic),
+        )
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises what failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from client.buffered_writer import BufferedWriter
 from client.encryption import EncryptionKeys
@@ -24,6 +24,8 @@ from streams.records import StreamRecord
 if TYPE_CHECKING:
     from streams.stream import Stream
 
+T = TypeVar("T")
+
 
 class _StreamWriting(PublicNames):
     """What all writers of streams share."""
@@ -34,7 +36,7 @@ class _StreamWriting(PublicNames):
         self._options: dict[str, Any] = flush.options()
         self._by_writer = stream.attributes.txid is TransactionIds.WRITER
         self._open: BufferedWriter | None = None
-        self._conditional: set[asyncio.Future[Receipt]] = set()
+        self._conditional: set[asyncio.Future[Any]] = set()
         """Writes with `expect` that are under way."""
         self._fence: int | None = None
 
@@ -67,30 +69,54 @@ class _StreamWriting(PublicNames):
         writer, log = self._writer, self._stream.log
         if expect is None:
             return writer.append(log, payload, txid=txid, fence=self._fence)
-        # by itself: a refusal is an answer to its caller, and no failure of the writer
         client = self._stream.namespace.client
-        asked = asyncio.ensure_future(
+        return self._asked(
             client.append(log, payload, txid=txid, expect=expect, fence=self._fence, encryption=self._encryption)
         )
-        self._conditional.add(asked)
-        asked.add_done_callback(self._conditional.discard)
-        return asked
 
     def write_many(
-        self, payloads: Iterable[bytes | bytearray | memoryview], *, txids: Iterable[int] | None = None
+        self,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        txids: Iterable[int] | None = None,
+        expect: Position | None = None,
+        atomic: bool = False,
     ) -> Awaitable[Receipts]:
         """Write records; one awaitable for all their receipts. Far faster than a call for each.
 
         Args:
             payloads: the records; a list of bytes is the fastest.
             txids: their transaction ids, one each, none below the one before.
+            expect: with `atomic`: as in `write`.
+            atomic: readers see all of these records or none, whatever fails; see `Client.append_many`.
 
         Raises:
             LogDeviceError: as `write`.
         """
         if (txids is not None) is not self._by_writer:
             raise self._wrong_txid()
-        return self._writer.append_many(self._stream.log, payloads, txids=txids, fence=self._fence)
+        writer, log = self._writer, self._stream.log
+        if expect is None:
+            return writer.append_many(log, payloads, txids=txids, fence=self._fence, atomic=atomic)
+        client = self._stream.namespace.client
+        return self._asked(
+            client.append_many(
+                log,
+                payloads,
+                txids=txids,
+                expect=expect,
+                fence=self._fence,
+                atomic=atomic,
+                encryption=self._encryption,
+            )
+        )
+
+    def _asked(self, append: Awaitable[T]) -> Awaitable[T]:
+        """A write with `expect`, which goes by itself: a refusal is an answer to its caller, and no failure of the writer."""
+        asked = asyncio.ensure_future(append)
+        self._conditional.add(asked)
+        asked.add_done_callback(self._conditional.discard)
+        return asked
 
     def _wrong_txid(self) -> LogDeviceError:
         needs = (

@@ -286,6 +286,38 @@ async def test_writers_may_ask_for_what_is_last() -> None:
         assert set(refusals) <= {Status.CONFLICT}
 
 
+async def test_records_that_belong_together_are_written_whole_or_refused_whole() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("transfers", txid="writer")
+        async with stream.writer() as writer:
+            first = await writer.write_many([b"debit", b"credit"], txids=[1, 1], atomic=True)
+            assert len({receipt.lsn for receipt in first}) == 1
+            last = first[-1].position
+            second = await writer.write_many([b"debit 2", b"credit 2"], txids=[2, 2], expect=last, atomic=True)
+            with pytest.raises(GuardError) as raised:
+                await writer.write_many([b"late", b"late, too"], txids=[3, 3], expect=last, atomic=True)
+            assert raised.value.status is Status.CONFLICT
+            with pytest.raises(LogDeviceError, match="atomic"):
+                writer.write_many([b"x", b"y"], txids=[3, 3], expect=second[-1].position)
+            with pytest.raises(LogDeviceError) as large:
+                await writer.write_many([bytes(1 << 20), b"x"], txids=[3, 3], atomic=True)
+            assert large.value.status is Status.TOOBIG
+        assert await payloads(stream.reader(until="tail")) == [b"debit", b"credit", b"debit 2", b"credit 2"]
+
+        owned = await namespace.create("ledger", writers="exclusive")
+        async with owned.exclusive_writer(owner="host:1") as owner:
+            written = await owner.write_many([b"a", b"b"], atomic=True)
+            await client.raise_fence(owned.log, owner.token + 1)
+            with pytest.raises(GuardError) as fenced:
+                await owner.write_many([b"c", b"d"], expect=written[-1].position, atomic=True)
+            assert fenced.value.status is Status.FENCED
+        assert await payloads(owned.reader(until="tail")) == [b"a", b"b"]
+
+
 async def test_a_stream_ends_for_writers_and_readers() -> None:
     async with (
         LocalCluster(nodes=3, log_tree=True) as cluster,
