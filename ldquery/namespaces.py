@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from client.look_up.segments import LogSegment
+from client.look_up.segments import LogSegment, SegmentState
 from client.replica.replica import Replica
 from ldquery.own_client import OpensClient
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.tables.streams import SegmentsRow, StreamOwnersRow, StreamsRow, SubscriptionsRow
+from logdevice_py.tables.streams import SegmentsRow, StreamJanitorsRow, StreamOwnersRow, StreamsRow, SubscriptionsRow
 from streams.attributes import StreamAttributes
 from streams.own_logs import find_namespace_logs, find_own_logs
 from streams.state import NAMESPACE, NamespaceState, StreamEntry, StreamPhase
 from streams.stream_subscriptions import SUBSCRIPTIONS_GROUP, subscription_rows
 from streams.subscriptions.state import SUBSCRIPTIONS, SubscriptionsState
+from streams.upkeep.segments import StreamSegment, StreamSegmentState, listed_stream_segments
 from streams.upkeep.state import StreamUpkeep
 
 
@@ -163,7 +164,11 @@ class NamespaceRows:
                 if error.status is Status.NOTFOUND:  # the stream was deleted since
                     continue
                 raise LogDeviceError(error.status, f"stream {entry.name} of {path}: {error.detail}") from None
-            found += [_segment_row(path, entry, segment) for segment in segments]
+            live = {segment.epoch: segment for segment in segments}
+            found += [
+                _segment_row(path, entry, each, live.get(each.number))
+                for each in listed_stream_segments(entry, segments)
+            ]
         return found
 
 
@@ -198,30 +203,48 @@ def _owners_rows(path: str, state: NamespaceState) -> Iterator[StreamOwnersRow]:
             )
 
 
-def _segment_row(path: str, entry: StreamEntry, segment: LogSegment) -> SegmentsRow:
+def _janitors_rows(path: str, state: NamespaceState) -> Iterator[StreamJanitorsRow]:
+    upkeep, lease = namespace_upkeep(path, state), state.role.lease
+    yield StreamJanitorsRow(
+        namespace=path,
+        janitor=upkeep.janitor,
+        token=None if lease is None else lease.token,
+        lease=None if lease is None else lease.lease_us,
+        signed=upkeep.at,
+        did=upkeep.did,
+        unattended=len(upkeep.unattended),
+    )
+
+
+def _segment_row(path: str, entry: StreamEntry, segment: StreamSegment, live: LogSegment | None) -> SegmentsRow:
+    """Of a segment; `live` is what the log knows of it, None where only copies have it."""
+    is_unknown = live is not None and live.state is SegmentState.UNKNOWN
+    state = segment.state
     return SegmentsRow(
         namespace=path,
         stream=entry.name,
         log_id=entry.log,
-        epoch=segment.epoch,
-        state=segment.state.value,
-        first_lsn=segment.first_lsn,
-        last_lsn=segment.last_lsn,
-        entries=segment.entries,
+        epoch=segment.number,
+        state="unknown" if is_unknown and state is StreamSegmentState.COMPLETED else state.value,
+        first_lsn=segment.first.lsn,
+        last_lsn=None if segment.last is None else segment.last.lsn,
+        entries=None if live is None else live.entries,
         records=segment.records,
         bytes=segment.bytes,
-        first_time=segment.first_timestamp,
-        last_time=segment.last_timestamp,
+        first_time=segment.began,
+        last_time=segment.ended,
         completed=segment.completed,
         first_txid=segment.first_txid,
         last_txid=segment.last_txid,
-        lost=segment.lost,
-        authoritative=int(segment.authoritative),
-        trimmed_to=segment.trimmed_to or None,
+        lost=0 if live is None else live.lost,
+        authoritative=int(live is None or live.authoritative),
+        trimmed_to=None if live is None else live.trimmed_to or None,
+        copied=int(segment.is_copied),
     )
 
 
 _FILL: Final[dict[str, Callable[[str, NamespaceState], Iterator[Any]]]] = {
     "streams": _streams_rows,
     "stream_owners": _owners_rows,
+    "stream_janitors": _janitors_rows,
 }

@@ -30,14 +30,15 @@ class StreamsRow:
 @table("segments", TableSource.NAMESPACES)
 @dataclass(slots=True)
 class SegmentsRow:
-    """A segment of a stream: a non-empty epoch of its log. Constrain log_id where there are many streams: each is asked for."""
+    """A segment of a stream, in its log or in cold copies alone. Constrain log_id where there are many streams: each is asked for."""
 
     namespace: str = column(_TEXT, "Path of the namespace in the log tree.")
     stream: str = column(_TEXT, "The stream's name.")
     log_id: int = column(_LOG, "The log that holds its records.")
     epoch: int = column(_INTEGER, "The epoch.")
     state: str = column(
-        _TEXT, "in progress; completed: nothing of it changes any more; unknown: nobody says what it holds."
+        _TEXT,
+        "in progress; completed: nothing of it changes any more; truncated in part: readers begin within it; truncated: they begin behind it; cold: only copies have it; unknown: nobody says what it holds.",
     )
     first_lsn: int = column(_LSN, "No record of it lies before.")
     last_lsn: int | None = column(_LSN, "Its last record so far; NULL: not known.")
@@ -52,6 +53,7 @@ class SegmentsRow:
     lost: int = column(_INTEGER, "LSNs of which nothing was readable when it was completed.")
     authoritative: int = column(_FLAG, "0: too many shards had lost their data when it was completed.")
     trimmed_to: int | None = column(_LSN, "The trim point, if it lies within; NULL: nothing of it is trimmed.")
+    copied: int = column(_FLAG, "A committed cold copy has it.")
 
 
 @table("subscriptions", TableSource.NAMESPACES)
@@ -85,3 +87,17 @@ class StreamOwnersRow:
     token: int = column(_INTEGER, "Its fence token.")
     lease: int = column(_INTEGER, "Microseconds without a sign of life after which others take the stream over.")
     signs: int = column(_INTEGER, "Signs of life since it became the owner.")
+
+
+@table("stream_janitors", TableSource.NAMESPACES)
+@dataclass(slots=True)
+class StreamJanitorsRow:
+    """Who trims and copies the streams of a namespace, one at a time. A row for each namespace."""
+
+    namespace: str = column(_TEXT, "Path of the namespace in the log tree.")
+    janitor: str | None = column(_TEXT, "How it calls itself, a node by its name; NULL: nobody does it.")
+    token: int | None = column(_INTEGER, "Its fence token; NULL: as above.")
+    lease: int | None = column(_INTEGER, "Microseconds without a sign of life after which another one takes over.")
+    signed: int | None = column(_TIME, "When the last one showed life; NULL: nobody ever did.")
+    did: str = column(_TEXT, "What was done last, or failed.")
+    unattended: int = column(_INTEGER, "Streams whose attributes take a janitor while nobody is it.")

@@ -49,6 +49,7 @@ NOTHING_TO_TELL = (
     "segments",
     "subscriptions",
     "stream_owners",
+    "stream_janitors",
     "index_logs",
     "indexes",
     "index_files",

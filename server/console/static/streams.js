@@ -5,7 +5,7 @@ import { bytes, count, duration, one, orNone, rate, since, time } from "./format
 import { repeat } from "./logs.js";
 import { Table, filterField } from "./table.js";
 
-const STATE = { live: "ok", ended: "", creating: "warn", deleting: "warn", "in progress": "accent", completed: "", unknown: "warn" };
+const STATE = { live: "ok", ended: "", creating: "warn", deleting: "warn", "in progress": "accent", completed: "", "truncated in part": "", truncated: "", cold: "", unknown: "warn" };
 const place = row => `${row.namespace}/${row.stream}`;
 const hrefOf = path => `#/stream/${path.split("/").map(encodeURIComponent).join("/")}`;
 const behind = row => row.position === null ? "nothing committed" : row.tail === null ? "–" : row.behind === null ? "several epochs" : row.behind ? one(row.behind, "entry", "entries") : "nothing";
