@@ -86,7 +86,7 @@ class ColdStore:
         return f"{self.shown_url.rstrip('/')}/{name}"
 
     def _failed(self, doing: str, name: str, error: Exception) -> ColdCopyError:
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and doing == "read":  # of what is written, a directory or a bucket is
             return ColdCopyError(Status.NOTFOUND, f"{self.where(name)} is not there", retriable=False)
         text = f"{self.where(name)} cannot be {doing}: {error}"
         return ColdCopyError(Status.CONNFAILED, text, maybe_applied=False)

@@ -19,6 +19,7 @@ from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.attributes import StreamAttributes, TransactionIds, duration_argument
 from streams.cold.copier import copy_range
+from streams.cold.errors import ColdCopyError
 from streams.cold.restoring import sweep
 from streams.cold.store import ColdStore
 from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from streams.namespace import Namespace
 
 _LATER: Final = frozenset({Status.CONFLICT, Status.VERSION_MISMATCH, Status.NOTFOUND})
-"""Something changed since it was looked at: the next round sees it."""
+"""Of commands and logs: something changed since it was looked at, and the next round sees it. Of cold copies they tell what is wrong with the store."""
 log_ = logging.getLogger("logdevice.streams")
 
 
@@ -209,7 +210,7 @@ class Janitor(PublicNames):
                 raise
         except Exception as unexpected:  # noqa: BLE001 - what is wrong with one stream is not to stop the others
             error = self._failure(unexpected)
-        if error.status not in _LATER:
+        if error.status not in _LATER or isinstance(error, ColdCopyError):
             self.failures[entry.name] = error
             log_.warning("%s/%s: not kept up: %s", self._namespace.path, entry.name, error)
             await self._tell(f"{entry.name}: failed: {error}")

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 COPY_SIZE: Final = 700
 """Bytes of a committed copy in a snapshot, at most."""
+_CLOCKS_DIFFER_US: Final = 10_000_000
+"""By which nobody is called silent, by the clock of whoever looks."""
 _NEVER: Final = Timestamp(0)
 _NOWHERE: Final = LSN(LSN_INVALID)
 _INT64: Final = 1 << 63
@@ -62,6 +64,11 @@ class UpkeepRole:
     """Of the last sign of life, by the clock of whoever sequenced it: what ages are counted from."""
     did: str = ""
     """What was done last."""
+
+    def is_silent(self, now: Timestamp) -> bool:
+        """Whether somebody has the role and shows no life for longer than its lease: it died, and nobody has taken over. For people: who takes over
+        counts signs of life, not times."""
+        return self.lease is not None and now - self.at > self.lease.lease_us + _CLOCKS_DIFFER_US
 
     def check(self, token: int) -> None:
         """Refuse what does not show the holder's token."""

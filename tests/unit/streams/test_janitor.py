@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
+from streams.attributes import StreamAttributes
 from streams.cold.copies import ColdCopy, ColdManifest
 from streams.cold.errors import ColdCopyError
 from streams.cold.file_format import FileIdentity
@@ -30,6 +32,7 @@ from streams.state import NamespaceState, StreamEntry
 from streams.upkeep.commands import AcquireUpkeep, ReleaseUpkeep, TrimCause
 from streams.upkeep.janitor import Janitor
 from streams.upkeep.state import StreamUpkeep
+from streams.upkeep.verbs import unattended
 from tests.unit.streams.cold_samples import CLUSTER, built
 
 LOG = LogId(TREE_LOG_ID_MIN)
@@ -323,3 +326,44 @@ async def test_a_sweep_takes_what_an_attempt_left_that_is_over(
     copies = [each.copy for each in namespace.state.streams[1].upkeep.copies]
     assert {each.name.rpartition("/")[0] for each in store.objects()} == {copy.folder for copy in copies}
     assert [copy.token for copy in copies] == ["a2", "a3"]
+
+
+async def test_a_store_that_cannot_be_written_to_is_told(tmp_path: Path, store: ColdStore) -> None:
+    del store  # copies are made without a cluster
+    (tmp_path / "disk").symlink_to(tmp_path / "not mounted")
+    namespace = NamespaceAtHand(cold=f"file://{tmp_path}/disk/cold")
+    janitor = await kept(namespace)
+    error = janitor.failures["a"]
+    assert (error.status, error.retriable) == (Status.CONNFAILED, True)
+    assert namespace.state.role.did.startswith(f"a: failed: CONNFAILED: file://{tmp_path}/disk/cold/")
+
+
+async def test_a_file_of_a_copy_that_is_gone_is_told(store: ColdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*arguments: Any, **options: Any) -> ColdCopy:
+        raise ColdCopyError(Status.NOTFOUND, "memory://janitor/x is not there")
+
+    del store
+    monkeypatch.setattr("streams.upkeep.janitor.copy_range", fails)
+    namespace = NamespaceAtHand(cold="memory://janitor")
+    janitor = await kept(namespace)
+    assert [*janitor.failures] == ["a"]
+    assert namespace.state.role.did == "a: failed: NOTFOUND: memory://janitor/x is not there"
+
+
+async def test_people_are_told_of_a_janitor_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = NamespaceAtHand(ttl_us=10)
+    janitor = Janitor(namespace, owner="one", lease="5s")  # type: ignore[arg-type]
+    stream: Any = SimpleNamespace(attributes=StreamAttributes(ttl_us=10))
+
+    def told(after_us: int) -> str | None:
+        monkeypatch.setattr("streams.upkeep.verbs.wall_us", lambda: Timestamp(namespace.state.role.at + after_us))
+        return unattended(namespace, stream)  # type: ignore[arg-type]
+
+    assert told(0) == "no janitor runs for /streams, so nothing is done for ttl: start ldstream janitor"
+    async with janitor:
+        assert told(14_000_000) is None
+        assert told(16_000_000) == (
+            "the janitor of /streams, one, has shown no life since 1970-01-01T00:00:00Z, so nothing is done for ttl: start ldstream janitor"
+        )
+        stream.attributes = StreamAttributes()
+        assert told(16_000_000) is None
