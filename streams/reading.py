@@ -129,10 +129,13 @@ class StreamReader(PublicNames):
         if self._reader is not None:
             await self._reader.close()
 
-    async def _open(self, timeout: float | None) -> None:
-        """Look the start up, and begin."""
+    def _check_open(self) -> None:
         if self._closed:
             raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
+
+    async def _open(self, timeout: float | None) -> None:
+        """Look the start up, and begin."""
+        self._check_open()
         if self._opened:
             return
         client, log = self._client, self._stream.log
@@ -241,6 +244,7 @@ class StreamReader(PublicNames):
 
     async def _next(self, max_records: int, until: int) -> RecordBatch | None:
         """What is read next; None: nothing until then, or the namespace has changed."""
+        self._check_open()
         assert self._reader is not None
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._reader.read(max_records))
@@ -252,6 +256,7 @@ class StreamReader(PublicNames):
                 await asyncio.wait({self._reading, change}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 change.cancel()
+            self._check_open()  # another task may have closed it, which ended the reading
         if not self._reading.done():
             return None
         reading, self._reading = self._reading, None

@@ -368,6 +368,23 @@ async def test_readers_say_why_nothing_comes() -> None:
             assert not isinstance(timed_out.value, IdleReader)
 
 
+async def test_a_reader_that_is_closed_while_another_task_reads_says_so() -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        stream = await namespace.create("quiet")
+        async with stream.reader() as reader:
+            reading = asyncio.ensure_future(reader.read())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(reading), 0.1)
+            await reader.close()
+            with pytest.raises(LogDeviceError, match="the reader was closed") as raised:
+                await reading
+            assert raised.value.status is Status.SHUTDOWN
+
+
 async def test_one_owner_at_a_time() -> None:
     async with (
         LocalCluster(nodes=3, log_tree=True) as cluster,
