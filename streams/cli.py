@@ -31,9 +31,10 @@ from client.cli.program import (
     standard_output,
 )
 from client.cli.record_lines import LineError, Parse, Records, keyed_lines, parse_delimiter, whole_lines
-from client.cli.tail import last_records
-from client.encryption import KEYS_VARIABLE
+from client.cli.tail import last_of_two, last_records, parse_count
+from client.encryption import KEYS_VARIABLE, EncryptionKeys
 from client.guards import Position
+from client.read.batch import RecordBatch
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -408,14 +409,32 @@ async def _read(namespace: Namespace, arguments: argparse.Namespace) -> int:
 async def _tail(namespace: Namespace, arguments: argparse.Namespace) -> int:
     stream = await _opened(namespace, arguments)
     keys, end = keys_of(arguments), await stream.end(timeout=arguments.timeout)
-    found = await last_records(namespace.client, stream.log, LSN(end.lsn - 1), arguments.lines, keys)
-    kept = within(found, stream.min_active, end)
+    kept = await _last_records(stream, arguments.lines, end, keys)
     printer = _RecordPrinter(arguments, stream.log)
     printer.print(StreamBatch(kept, stream.attributes.txid, None))
     if not arguments.follow:
         return printer.status
     reader = stream.reader(end, idle=arguments.idle, encryption=keys)
     return await _print(namespace.client, stream, reader, arguments)
+
+
+async def _last_records(stream: Stream, lines: int, end: Position, keys: EncryptionKeys | None) -> RecordBatch:
+    """The last records before a position, of cold copies where the log has too few."""
+    found = await last_records(stream.namespace.client, stream.log, LSN(end.lsn - 1), lines, keys)
+    kept = within(found, stream.min_active, end)
+    if len(kept) >= lines or not (segments := await stream.segments()) or not segments[0].is_copied:
+        return kept
+    known, start = 0, stream.oldest
+    for segment in reversed(segments):
+        known += (segment.records or 0) if segment.is_exact else 0
+        if known >= lines:
+            start = segment.first
+            break
+    kept = RecordBatch(stream.log)
+    async with stream.reader(start, until=end, encryption=keys) as reader:
+        while batch := await reader.read(_AT_ONCE):
+            kept = last_of_two(kept, batch.columns, lines)
+    return kept
 
 
 async def _print(client: Client, stream: Stream, reader: StreamReader, arguments: argparse.Namespace) -> int:
@@ -578,7 +597,7 @@ def _read_options(options: argparse.ArgumentParser) -> None:
 
 def _tail_options(options: argparse.ArgumentParser) -> None:
     _reading_options(options)
-    options.add_argument("-n", "--lines", "--last", type=int, default=10, metavar="N", help="how many (default: 10)")
+    options.add_argument("-n", "--lines", "--last", type=parse_count, default=10, metavar="N", help="how many (default: 10)")
 
 
 VERBS: Final[tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None], Run], ...]] = (

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "-n",
         "--lines",
         "--last",
-        type=_count,
+        type=parse_count,
         default=10,
         metavar="N",
         help="how many records to begin with, of all logs together (default: 10)",
@@ -53,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def _count(text: str) -> int:
+def parse_count(text: str) -> int:
+    """A number of records, 0 at least; for `argparse`."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number of records")
     return int(text)

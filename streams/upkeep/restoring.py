@@ -18,6 +18,7 @@ from streams.records import txid_of
 
 if TYPE_CHECKING:
     from streams.namespace import Namespace
+    from streams.stream import Stream
 
 _AT_ONCE: Final = 5000
 
@@ -37,7 +38,7 @@ async def restore_stream(
     Raises:
         ColdCopyError: NOTFOUND: the store does not hold it; EMPTY: something is in no copy; BADPAYLOAD: a manifest is damaged, so a part may be in no copy that is
             known; what a `ColdReader` raises.
-        LogDeviceError: EXISTS: the name is taken; as writes. Then the stream holds a part: delete it, and restore again.
+        LogDeviceError: EXISTS: the name is taken; as writes. With `maybe_applied` the stream has a part, as the text says: delete it, and restore again.
         ImportError: pyarrow is not installed.
     """
     store = await asyncio.to_thread(ColdStore, url)
@@ -90,25 +91,35 @@ async def _restore(
     done = AppendedAgain()
     async with ColdReader(store, log.copies, accept_missing=accept_missing) as reader:
         stream = await namespace.create(name, txid=kind.value)
-        async with stream.writer() as writer:
-            while batch := await reader.read(_AT_ONCE):
-                done.lost += [gap for gap in batch.gaps if gap.kind is GapKind.DATALOSS]
-                done.damaged += batch.payloads.count(None)
-                records = list(batch.records())
-                if not records:
-                    continue
-                txids = None
-                if kind is TransactionIds.WRITER:
-                    txids = [txid_of(kind, record.key, 0) or 0 for record in records]
-                    if not all(txids):
-                        text = f"{records[txids.index(0)].lsn} was written without a transaction id: it cannot be written to a stream"
-                        raise LogDeviceError(Status.INVALID_PARAM, text)
-                await writer.ready()
-                receipts = await writer.write_many([record.payload for record in records], txids=txids)
-                done.records += len(records)
-                done.first = done.first or receipts[0].lsn
-                done.last = receipts[-1].lsn
+        try:
+            await _append(reader, stream, kind, done)
+        except LogDeviceError as error:
+            text = f"{error.detail}. The stream {name} has {done.records} records so far: delete it before you restore it again"
+            raised = ColdCopyError if isinstance(error, ColdCopyError) else LogDeviceError
+            raise raised(error.status, text, retriable=False, maybe_applied=True) from error
     return done
+
+
+async def _append(reader: ColdReader, stream: Stream, kind: TransactionIds, done: AppendedAgain) -> None:
+    """Append what a reader has; `done` counts what is acknowledged."""
+    async with stream.writer() as writer:
+        while batch := await reader.read(_AT_ONCE):
+            done.lost += [gap for gap in batch.gaps if gap.kind is GapKind.DATALOSS]
+            done.damaged += batch.payloads.count(None)
+            records = list(batch.records())
+            if not records:
+                continue
+            txids = None
+            if kind is TransactionIds.WRITER:
+                txids = [txid_of(kind, record.key, 0) or 0 for record in records]
+                if not all(txids):
+                    text = f"{records[txids.index(0)].lsn} was written without a transaction id: it cannot be written to a stream"
+                    raise LogDeviceError(Status.INVALID_PARAM, text)
+            await writer.ready()
+            receipts = await writer.write_many([record.payload for record in records], txids=txids)
+            done.records += len(records)
+            done.first = done.first or receipts[0].lsn
+            done.last = receipts[-1].lsn
 
 
 def _kind_of(store: ColdStore, log: CopiedLog) -> TransactionIds:

@@ -194,6 +194,8 @@ def _tell_restored(name: str, done: AppendedAgain) -> int:
     """Say what came of a stream; the exit status."""
     for gap in done.lost:
         say(_PROGRAM, f"{name}: {gap.lo} to {gap.hi} was lost before it was copied, or no copy holds it", alarm=True)
+    if done.damaged:
+        say(_PROGRAM, f"{name}: {done.damaged} records had been written damaged, and are left out", alarm=True)
     say(_PROGRAM, f"{name}: {done.records} records appended, with new positions")
     return EXIT_DATA_LOSS if done.lost else EXIT_OK
 

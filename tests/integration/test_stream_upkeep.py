@@ -17,6 +17,7 @@ from logdevice_py.core.units import utc_datetime
 from server.dev.local_cluster import LocalCluster
 from server.duties.janitor_duty import see_to_namespaces
 from streams.attributes import Roll
+from streams.cold.errors import ColdCopyError
 from streams.cold.restoring import read_catalogue
 from streams.cold.store import ColdStore
 from streams.namespace import Namespace
@@ -291,6 +292,16 @@ async def test_a_stream_that_ended_may_be_in_copies_alone(tmp_path: Path) -> Non
         last = await stream.last()
         assert last is not None
         assert (last.payload, last.txid) == (written[-1], len(written))
+
+        async def printed(*arguments: str) -> list[str]:
+            program = ("streams.cli", "-c", cluster.config_file, *arguments)
+            status, out, err = await run_program_async(*program)
+            assert (status, err) == (0, "")
+            return out.splitlines()
+
+        lines = [f"{txid}:{payload.decode()}" for txid, payload in enumerate(written, start=1)]
+        assert await printed("tail", "orders", "-T", ":", "-n", "2") == lines[-2:]
+        assert await printed("tail", "orders", "-T", ":", "-n", "1000") == lines
         async with stream.reader(TxId(len(written))) as reader:
             assert [record.payload async for record in reader] == written[-1:]
         await stream.truncate(last.position)
@@ -313,6 +324,27 @@ STEPS = (
     "removed copies",
     "swept",
 )
+
+
+async def test_a_restoration_that_fails_tells_of_the_part_that_is_there(tmp_path: Path) -> None:
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        cold = f"file://{tmp_path}/cold"
+        stream = await namespace.create("orders", txid="writer", roll=Roll(bytes="2KiB"), cold=cold)
+        await write_segments(stream, 3)
+        await copy_now(namespace, stream.number)
+        (first, second, *_) = [each.copy for each in namespace.stream_entry(stream.number).upkeep.copies]
+        (file,) = (tmp_path / "cold" / second.folder).glob("*.parquet")
+        file.unlink()
+        with pytest.raises(ColdCopyError, match=f"{file} is not there") as raised:
+            await restore_stream(namespace, cold, "again", source="orders")
+        assert (raised.value.status, raised.value.maybe_applied) == (Status.NOTFOUND, True)
+        left = await (await namespace.open("again")).count()
+        assert 0 < left <= first.records
+        assert f"The stream again has {left} records so far: delete it before you restore it again" in str(raised.value)
 
 
 async def test_a_janitor_that_dies_after_any_step_is_followed_by_another(tmp_path: Path) -> None:
