@@ -27,6 +27,12 @@ def store_url(url: str) -> SplitResult:
     if parts.scheme not in ("file", "s3", "memory"):
         shown = shown_store_url(parts) if parts.scheme else repr(url)
         raise ColdCopyError(Status.INVALID_PARAM, f"{shown} is no store for cold copies: write {_WANTED}")
+    if parts.scheme == "file" and (parts.netloc or not parts.path):
+        meant = f"file:///{parts.hostname or ''}{parts.path}" if parts.netloc else "file:///directory"
+        text = f"{shown_store_url(parts)} names no directory of this machine: write {meant}"
+        raise ColdCopyError(Status.INVALID_PARAM, text)
+    if parts.scheme == "s3" and not parts.hostname:
+        raise ColdCopyError(Status.INVALID_PARAM, f"{shown_store_url(parts)} names no bucket: write {_WANTED}")
     return parts
 
 

@@ -59,6 +59,12 @@ def test_what_this_version_does_not_understand_does_not_hold() -> None:
             {"cold": "s3://bucket:abc/cold"},
             "this is no URL of a store for cold copies: write file:///directory or s3://",
         ),
+        (
+            {"cold": "file://tmp/cold"},
+            "file://tmp/cold names no directory of this machine: write file:///tmp/cold",
+        ),
+        ({"cold": "file://"}, "file:// names no directory of this machine: write file:///directory"),
+        ({"cold": "s3:///folder"}, "s3:///folder names no bucket: write file:///directory or s3://bucket/folder"),
         ({"cold": "ftp://user:secret@host/x"}, "ftp://host/x is no store for cold copies: write file:///directory or"),
         ({"cold_ttl": "1d"}, "cold_ttl is given without cold"),
     ],
