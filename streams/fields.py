@@ -31,9 +31,17 @@ def position_field(lsn: Any, offset: Any) -> Position:
     return Position(LSN(number_field(lsn, 0, LSN_MAX - 1)), number_field(offset, 0, OFFSET_MAX))
 
 
+def is_owner(raw: Any) -> bool:
+    """Whether somebody may call himself so."""
+    try:
+        return type(raw) is str and 1 <= len(raw.encode()) <= OWNER_BYTES_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
 def owner_field(raw: Any) -> str:
     """How an owner calls itself."""
-    if type(raw) is not str or not 1 <= len(raw.encode()) <= OWNER_BYTES_MAX:
+    if not is_owner(raw):
         raise ValueError(f"the name of an owner, up to {OWNER_BYTES_MAX} bytes, expected")
     return raw
 

@@ -74,7 +74,7 @@ class StreamReader(PublicNames):
         self._stream = stream
         self._encryption = encryption
         self._start = _start_argument(start)
-        self._until = until if until is None or until == TAIL else position_argument(until, "until")
+        self._until = _until_argument(until)
         self._idle_us = None if idle is None else duration_argument("idle", idle)
         self._client = stream.namespace.client
         self._kind = stream.attributes.txid
@@ -352,6 +352,15 @@ class StreamReader(PublicNames):
             text = f"stream {name}: {item.lo} to {item.hi}: {item.loss}"
             raise LogDeviceError(Status.DATALOSS, text, retriable=True)
         return None
+
+
+def _until_argument(until: Any) -> Position | str | None:
+    if until is None or until == TAIL:
+        return until  # type: ignore[no-any-return]
+    try:
+        return position_argument(until, "until")
+    except LogDeviceError:
+        raise LogDeviceError(Status.INVALID_PARAM, f'until is {until!r}; it must be a position, or "tail"') from None
 
 
 def _start_argument(start: Any) -> Position | TxId | datetime:

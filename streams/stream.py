@@ -340,9 +340,12 @@ class Stream(PublicNames):
         they know it; the rest is read.
 
         `timeout` is how long nothing may come; `encryption` are the keys of records that are encrypted, as in `reader`.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; as `segments` and `StreamReader.read`.
         """
-        begin = max(start or OLDEST, self.min_active)
-        until = await self.end(timeout=timeout) if end is None else end
+        begin = max(OLDEST if start is None else position_argument(start, "start"), self.min_active)
+        until = await self.end(timeout=timeout) if end is None else position_argument(end, "end")
         records = 0
         for part in parts_to_count(await self.segments(start=begin, timeout=timeout), begin, until):
             if part.records is not None:

@@ -16,7 +16,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_duration
 from streams.attributes import Flush, TransactionIds, duration_argument
 from streams.commands import AcquireStream, ReleaseStream, RenewLease
-from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX
+from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX, is_owner
 from streams.lease_holder import LeaseHolder
 from streams.leases import Lease
 from streams.records import StreamRecord
@@ -235,7 +235,7 @@ class ExclusiveWriter(_StreamWriting):
     ) -> None:
         """See `Stream.exclusive_writer`."""
         super().__init__(stream, flush, encryption)
-        if not isinstance(owner, str) or not 1 <= len(owner.encode()) <= OWNER_BYTES_MAX:
+        if not is_owner(owner):
             text = f"owner is {owner!r}; it must be a text of 1 to {OWNER_BYTES_MAX} bytes"
             raise LogDeviceError(Status.INVALID_PARAM, text)
         self._wait_us = None if wait is None else 0 if wait == 0 else duration_argument("wait", wait)

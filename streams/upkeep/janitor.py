@@ -22,7 +22,7 @@ from streams.cold.copier import copy_range
 from streams.cold.errors import ColdCopyError
 from streams.cold.restoring import sweep
 from streams.cold.store import ColdStore
-from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX
+from streams.fields import LEASE_US_MAX, OWNER_BYTES_MAX, is_owner
 from streams.lease_holder import LeaseHolder
 from streams.leases import Lease
 from streams.state import StreamEntry, StreamPhase
@@ -109,7 +109,10 @@ class Janitor(PublicNames):
         """
         self._namespace = namespace
         self._client = namespace.client
-        self._owner = owner or default_owner()
+        self._owner = default_owner() if owner is None else owner
+        if not is_owner(self._owner):
+            text = f"owner is {owner!r}; it must be a text of 1 to {OWNER_BYTES_MAX} bytes"
+            raise LogDeviceError(Status.INVALID_PARAM, text)
         lease_us = min(duration_argument("lease", lease), LEASE_US_MAX)
         self._role = LeaseHolder(
             namespace, JanitorRole(namespace, self._owner), lease_us, f"janitor of {namespace.path}"

@@ -25,6 +25,7 @@ from streams.reading import IdleReader, StreamReader, StreamReaderState
 from streams.records import StreamRecord, TxId
 from streams.stream import Stream
 from streams.sync import SyncNamespace
+from streams.upkeep.janitor import Janitor
 from streams.writers import StreamOwned
 from tests.forked import run_program_async
 
@@ -220,11 +221,16 @@ async def test_an_empty_stream_has_no_records() -> None:
         for wrong in (
             lambda: stream.truncate("e1n1+0"),  # type: ignore[arg-type]
             lambda: stream.reader(until="e1n1+0").read(),
+            lambda: stream.count("e1n1+0"),  # type: ignore[arg-type]
+            lambda: stream.count(end="e1n1+0"),  # type: ignore[arg-type]
         ):
             with pytest.raises(
-                LogDeviceError, match=r"(position|until) is 'e1n1\+0'; it must be the position of a record"
-            ):
+                LogDeviceError, match=r"(position|until|start|end) is 'e1n1\+0'; it must be (a|the) position"
+            ) as raised:
                 await wrong()
+            assert raised.value.status is Status.INVALID_PARAM
+        with pytest.raises(LogDeviceError, match="until is 'end'; it must be a position, or \"tail\""):
+            stream.reader(until="end")
 
 
 async def test_a_truncation_moves_where_readers_begin_and_can_be_undone() -> None:
@@ -431,6 +437,21 @@ async def test_one_owner_at_a_time() -> None:
         with pytest.raises(LogDeviceError) as ended:
             await stream.exclusive_writer(owner="host:1").__aenter__()
         assert ended.value.status is Status.ENDED
+
+
+async def test_what_no_owner_is_called_is_refused() -> None:
+    async with (
+        LocalCluster(nodes=1, log_tree=True) as cluster,
+        cluster.client() as client,
+        Namespace(client) as namespace,
+    ):
+        ledger = await namespace.create("ledger", writers="exclusive")
+        names: list[Any] = ["", "o" * 129, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 65, "\ud800", 7]
+        for owner in names:
+            for claim in (lambda owner: ledger.exclusive_writer(owner=owner), lambda owner: Janitor(namespace, owner=owner)):
+                with pytest.raises(LogDeviceError, match="it must be a text of 1 to 128 bytes") as raised:
+                    claim(owner)
+                assert raised.value.status is Status.INVALID_PARAM
 
 
 async def test_changes_can_be_watched() -> None:
