@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.program import compact_json, put, say, standard_output
 from client.guards import Position
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_duration
 from streams.subscriptions.positions import before
 
@@ -70,10 +71,25 @@ def _as_json(entry: StreamSubscription) -> dict[str, Any]:
     }
 
 
+def _refuse_behind(end: Position, stream: Stream, position: Position) -> LogDeviceError:
+    """What nobody has written yet would be passed over, for good."""
+    text = f"{position} is behind the end of stream {stream.name}, {end}: records to come would be passed over"
+    return LogDeviceError(Status.INVALID_PARAM, text)
+
+
 async def commit(namespace: Namespace, arguments: argparse.Namespace) -> int:
     """``ldstream commit``."""
     stream = await _opened(namespace, arguments)
-    await stream.commit(arguments.subscription, arguments.position, timeout=arguments.timeout)
+    end = await stream.end(timeout=arguments.timeout)
+    if arguments.position >= end:
+        raise _refuse_behind(end, stream, arguments.position)
+    try:
+        await stream.commit(arguments.subscription, arguments.position, timeout=arguments.timeout)
+    except LogDeviceError as error:
+        if error.status is not Status.STALE:
+            raise
+        text = f"{error.detail}: ldstream reset goes back"
+        raise LogDeviceError(error.status, text, retriable=False, maybe_applied=False) from None
     say(PROGRAM, f"{arguments.subscription}: has handled {stream.name} up to {arguments.position}")
     return 0
 
@@ -84,8 +100,11 @@ async def reset(namespace: Namespace, arguments: argparse.Namespace) -> int:
     place = arguments.place
     if place == "oldest":
         place = stream.oldest
-    elif place == "end":
-        place = await stream.end(timeout=arguments.timeout)
+    else:
+        end = await stream.end(timeout=arguments.timeout)
+        place = end if place == "end" else place
+        if place > end:
+            raise _refuse_behind(end, stream, place)
     await stream.commit(arguments.subscription, before(place), reset=True, timeout=arguments.timeout)
     say(PROGRAM, f"{arguments.subscription}: goes on in {stream.name} at {place}")
     return 0

@@ -244,7 +244,7 @@ class Subscriptions(PublicNames):
             case OperationAnswer.VERSION_MISMATCH:
                 text = f"version {wanted.expect} was expected; {there}"
             case OperationAnswer.FALLS:
-                text = f"{wanted.position} is below what is committed; {there}. Say reset=True to go back"
+                text = f"{wanted.position} is below what is committed; {there}. With reset=True a commit may go back"
             case OperationAnswer.FENCED:
                 token = f"token {wanted.token}" if wanted.token else "no token"
                 owner = "nobody" if shared is None or shared.owner is None else f"member {shared.owner}"

@@ -26,18 +26,17 @@ async def run(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 async def test_subscriptions_in_a_shell() -> None:
     async with LocalCluster(nodes=3, log_tree=True) as cluster:
 
-        def fill() -> str:
+        def fill() -> tuple[str, str]:
             with SyncClient(cluster.config_file) as client, SyncNamespace(client) as namespace:
                 stream = namespace.create("orders")
                 with stream.writer() as writer:
                     writer.write_many([b"1", b"2", b"3"]).result()
-                return str(next(iter(stream.reader(until="tail"))).position)
+                return str(next(iter(stream.reader(until="tail"))).position), str(stream.end().following)
 
-        first = await asyncio.to_thread(fill)
+        first, behind = await asyncio.to_thread(fill)
         assert await run(cluster, "subscriptions", "--json") == (0, "", "")
         assert (await run(cluster, "read", "orders", "--subscription", "audit"))[1] == "1\n2\n3\n"
         assert (await run(cluster, "read", "orders", "--subscription", "audit"))[1] == ""
@@ -47,6 +46,11 @@ async def test_subscriptions_in_a_shell() -> None:
         assert 0 <= row["age_seconds"] < 120
         status, _, err = await run(cluster, "commit", "audit", "orders", first)
         assert (status, "STALE" in err, "audit, stream orders" in err) == (1, True, True)
+        assert "ldstream reset goes back" in err
+        # positions that nobody has written to would pass over what is written there
+        for verb in ("commit", "reset"):
+            status, _, err = await run(cluster, verb, "audit", "orders", behind)
+            assert (status, f"{behind} is behind the end of stream orders" in err) == (2, True)
         assert (await run(cluster, "commit", "billing", "orders", first))[0] == 0
         assert (await run(cluster, "read", "orders", "--subscription", "billing"))[1] == "2\n3\n"
         assert (await run(cluster, "reset", "audit", "orders", "oldest"))[0] == 0
