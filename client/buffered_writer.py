@@ -126,7 +126,8 @@ class BufferedWriter(PublicNames):
 
         Raises:
             GuardError: when awaited, as with `Client.append`.
-            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN, INVALID_PARAM; nothing was taken.
+            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, AGAIN: this client has not heard of the log, SHUTDOWN, INVALID_PARAM; nothing
+                was taken.
         """
         if (
             key is None

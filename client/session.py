@@ -273,7 +273,7 @@ class ClientSession:
         """
         attributes = self.routes.config.log(log)
         if attributes is None:
-            raise self._no_log(log)
+            raise self.routes.config.unknown(log)
         longest = attributes.max_payload_bytes
         if seal is not None:
             longest = max(0, longest - SEALED_OVERHEAD - BATCH_OVERHEAD - BYTES_PER_RECORD)
@@ -304,15 +304,11 @@ class ClientSession:
         """
         attributes = self.routes.config.log(log)
         if attributes is None:
-            raise self._no_log(log)
+            raise self.routes.config.unknown(log)
         longest = attributes.max_payload_bytes
         check_atomic(payloads, keys, longest if seal is None else longest - SEALED_OVERHEAD)
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
         self.appends.append_batch(log, payloads, promise, longest, timeout, keys, synced=synced, guard=guard, seal=seal)
-
-    def _no_log(self, log: LogId) -> LogDeviceError:
-        status = Status.NOTFOUND if self.routes.config.is_absent(log) else Status.AGAIN
-        return LogDeviceError(status, f"there is no log {log}, as far as this client knows")
 
     def trim(
         self, log: LogId, lsn: int, shards: list[ShardId], promise: Promise, now: Micros, timeout_us: int | None = None

@@ -302,7 +302,9 @@ class Namespace(PublicNames):
         if entry is None:
             raise LogDeviceError(Status.NOTFOUND, f"there is no stream {name} in {self.path}")
         await self._finish_creation(entry.number, timeout)
-        return Stream(self, entry.number)
+        stream = Stream(self, entry.number)
+        await self.client.known_log(stream.log, timeout)  # the namespace may know of it before the log tree does
+        return stream
 
     async def watch(self, directory: str = "") -> AsyncIterator[StreamChange]:
         """All streams in a directory and below it, as if they were created now, and then what changes, until the namespace is closed. Of changes that

@@ -77,6 +77,10 @@ class LogTreeView:
     def is_absent(self, log: LogId) -> bool:
         return TREE_LOG_ID_MIN <= log < self.state.next_id and self.state.group(log) is None
 
+    def is_ending(self, log: LogId) -> bool:
+        group = self.state.group(log)
+        return group is not None and group.removing
+
     def group(self, log: LogId, config: ClusterConfig) -> LogGroup | None:
         group = self.state.group(log)
         return None if group is None or group.removing else self._group(group, config)

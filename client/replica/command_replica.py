@@ -240,13 +240,13 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         Proposing with the same request tells the outcome of the first copy, as long as that is remembered.
 
         Raises:
-            LogDeviceError: TOOBIG, NOTFOUND, NOBUFS, SHUTDOWN, DATALOSS, INVALID_PARAM; nothing was appended.
+            LogDeviceError: TOOBIG, NOTFOUND, AGAIN, NOBUFS, SHUTDOWN, DATALOSS, INVALID_PARAM; nothing was appended.
         """
         attributes = self.session.config.log(self._command_rules.commands)
         if self.stage is ReplicaStage.CLOSED:
             raise LogDeviceError(Status.SHUTDOWN, "the replica is closed", retriable=False)
         if attributes is None:
-            raise LogDeviceError(Status.NOTFOUND, f"log {self._command_rules.commands} is not in the cluster file")
+            raise self.session.config.unknown(self._command_rules.commands)
         if self.loss is not None:
             raise LogDeviceError(Status.DATALOSS, self._loss_text())
         if len(body) > COMMAND_BYTES_MAX:

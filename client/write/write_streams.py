@@ -97,11 +97,12 @@ class WriteStreams:
         """The longest record that the log takes.
 
         Raises:
-            LogDeviceError: NOTFOUND.
+            LogDeviceError: NOTFOUND, AGAIN.
         """
-        attributes = self._context.routes.config.log(log)
+        config = self._context.routes.config
+        attributes = config.log(log)
         if attributes is None:
-            raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
+            raise config.unknown(log)
         most = int(attributes.max_payload_bytes)
         return most if not self._seals else max(0, most - SEALED_OVERHEAD - BATCH_OVERHEAD)
 

@@ -194,6 +194,12 @@ class ClusterConfig:
             return False
         return log < TREE_LOG_ID_MIN or not self.has_log_tree or self.run_time_logs.is_absent(log)
 
+    def unknown(self, log: LogId) -> LogDeviceError:
+        """What is said of a log without attributes: NOTFOUND: there is none, or it is being removed; AGAIN: whether there is one is not known yet."""
+        if self.is_absent(log) or self.run_time_logs.is_ending(log):
+            return LogDeviceError(Status.NOTFOUND, f"there is no log {log}")
+        return LogDeviceError(Status.AGAIN, f"whether there is a log {log} is not known yet")
+
     def group(self, log: LogId) -> LogGroup | None:
         """The group of a data log that takes appends."""
         return self.logs.group(log) or self.run_time_logs.group(log, self)

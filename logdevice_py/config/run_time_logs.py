@@ -25,6 +25,9 @@ class RunTimeLogs(Protocol):
     def is_absent(self, log: LogId) -> bool:
         """There is no such log, and never will be. Of what was not read yet, or may have been made a moment ago, this is not known."""
 
+    def is_ending(self, log: LogId) -> bool:
+        """The log is being removed: it takes no appends any more, and never will."""
+
     def group(self, log: LogId, config: ClusterConfig) -> LogGroup | None:
         """The group of a log that takes appends."""
 
@@ -57,6 +60,9 @@ class NoRunTimeLogs:
         return None
 
     def is_absent(self, log: LogId) -> bool:
+        return False
+
+    def is_ending(self, log: LogId) -> bool:
         return False
 
     def group(self, log: LogId, config: ClusterConfig) -> LogGroup | None:

@@ -131,6 +131,34 @@ async def test_whoever_comes_later_finishes_what_somebody_began_who_died() -> No
                     await namespace.wait_for_change(None)
 
 
+async def test_whoever_hears_of_a_stream_before_its_log_can_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        LocalCluster(nodes=3, log_tree=True) as cluster,
+        cluster.client() as client,
+        cluster.client() as other_client,
+        Namespace(client) as namespace,
+        Namespace(other_client) as other,
+    ):
+        tree = other_client.log_tree
+        assert tree is not None
+        attributes, confirm = tree.view.attributes, tree.replica.confirm
+
+        def catch_up_and_confirm(*arguments: Any) -> None:
+            monkeypatch.setattr(tree.view, "attributes", attributes)
+            confirm(*arguments)
+
+        monkeypatch.setattr(tree.view, "attributes", lambda *_: None)  # it is behind until it is asked
+        monkeypatch.setattr(tree.replica, "confirm", catch_up_and_confirm)
+        stream = await namespace.create("orders")
+        async with other_client.buffered_writer() as writer:
+            with pytest.raises(LogDeviceError, match=f"whether there is a log {stream.log} is not known yet") as raised:
+                writer.append(stream.log, b"too early")
+            assert (raised.value.status, raised.value.retriable) == (Status.AGAIN, True)
+        opened = await other.open("orders")
+        await write(opened, b"1")
+        assert await payloads(opened.reader(until="tail")) == [b"1"]
+
+
 async def test_a_creation_that_fails_leaves_what_somebody_else_made_under_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

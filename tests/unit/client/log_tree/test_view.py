@@ -55,7 +55,10 @@ def test_what_may_have_been_made_since_is_not_absent(looking: Looking) -> None:
     config, log = looking.config, looking.log
     assert config.log(log(0)) is None
     assert not config.is_absent(log(0))
-    assert error(looking, FIRST) == (Status.AGAIN, f"whether there is a log {FIRST} is not known yet")
+    text = f"whether there is a log {FIRST} is not known yet"
+    assert error(looking, FIRST) == (Status.AGAIN, text)
+    unknown = config.unknown(FIRST)
+    assert (unknown.status, unknown.detail, unknown.retriable) == (Status.AGAIN, text, True)
     looking.tree.make(MakeLogGroup("/a", 2))
     assert [config.is_absent(log(n)) for n in range(3)] == [False, False, False]
     assert [config.log(log(n)) is None for n in range(3)] == [False, False, True]
@@ -75,6 +78,8 @@ def test_who_keeps_no_replica_knows_of_no_log_that_it_is_absent() -> None:
     assert not enabled.all_logs_known
     assert not enabled.is_absent(FIRST)
     assert enabled.is_absent(LogId(999))
+    assert enabled.unknown(FIRST).status is Status.AGAIN
+    assert enabled.unknown(LogId(999)).status is Status.NOTFOUND
 
 
 def test_what_is_removed_is_absent_when_nobody_can_write_to_it(looking: Looking) -> None:
@@ -82,6 +87,7 @@ def test_what_is_removed_is_absent_when_nobody_can_write_to_it(looking: Looking)
     looking.tree.apply(Remove("/a"))
     assert looking.config.log(FIRST) is None
     assert not looking.config.is_absent(FIRST)
+    assert looking.config.unknown(FIRST).status is Status.NOTFOUND
     assert list(looking.view.ids()) == [FIRST]
     assert looking.config.group_at("/a") is None
     looking.tree.apply(Retired(FIRST))
