@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.encryption_keys import keys_of, keys_option
@@ -131,7 +131,7 @@ async def _create(namespace: Namespace, arguments: argparse.Namespace) -> int:
         timeout=arguments.timeout,
     )
     say(PROGRAM, f"{stream.name}: created, log {stream.log}")
-    if text := unattended(namespace, stream):
+    if text := unattended(namespace, stream, datetime.now(UTC)):
         say(PROGRAM, text)
     return 0
 
@@ -204,7 +204,7 @@ async def _info(namespace: Namespace, arguments: argparse.Namespace) -> int:
     width = max(map(len, found))
     for key, value in found.items():
         put(standard_output(), f"{key.ljust(width)}  {'-' if value is None else value}\n".encode())
-    if text := unattended(namespace, stream):
+    if text := unattended(namespace, stream, datetime.now(UTC)):
         say(PROGRAM, text)
     return 0
 
@@ -597,7 +597,9 @@ def _read_options(options: argparse.ArgumentParser) -> None:
 
 def _tail_options(options: argparse.ArgumentParser) -> None:
     _reading_options(options)
-    options.add_argument("-n", "--lines", "--last", type=parse_count, default=10, metavar="N", help="how many (default: 10)")
+    options.add_argument(
+        "-n", "--lines", "--last", type=parse_count, default=10, metavar="N", help="how many (default: 10)"
+    )
 
 
 VERBS: Final[tuple[tuple[str, str, Callable[[argparse.ArgumentParser], None], Run], ...]] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeGuard
 
 from client.guards import Position
 from client.replica.command_set import CommandField
@@ -31,7 +31,7 @@ def position_field(lsn: Any, offset: Any) -> Position:
     return Position(LSN(number_field(lsn, 0, LSN_MAX - 1)), number_field(offset, 0, OFFSET_MAX))
 
 
-def is_owner(raw: Any) -> bool:
+def is_owner(raw: Any) -> TypeGuard[str]:
     """Whether somebody may call himself so."""
     try:
         return type(raw) is str and 1 <= len(raw.encode()) <= OWNER_BYTES_MAX

@@ -51,7 +51,7 @@ async def find_namespace_logs(client: Client, path: str, timeout: float | None) 
         hint = f"; there are {', '.join(names[:_NAMED_MAX])}{more}"
     else:
         hint = ", nor another one: creating a stream makes it"
-    raise LogDeviceError(Status.NOTFOUND, f"there is no namespace {path}{hint}")
+    raise LogDeviceError(Status.NOTFOUND, f"there is no namespace {path or '/'}{hint}")
 
 
 async def find_own_logs(client: Client, path: str, timeout: float | None) -> OwnLogs | None:

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from client.arguments import count_argument, time_argument, timeout_argument
 from client.encryption import EncryptionKeys
@@ -354,9 +354,11 @@ class StreamReader(PublicNames):
         return None
 
 
-def _until_argument(until: Any) -> Position | str | None:
-    if until is None or until == TAIL:
-        return until  # type: ignore[no-any-return]
+def _until_argument(until: Any) -> Position | Literal["tail"] | None:
+    if until is None:
+        return None
+    if until == TAIL:
+        return TAIL
     try:
         return position_argument(until, "until")
     except LogDeviceError:

@@ -7,12 +7,13 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from client.arguments import time_argument
 from client.cli.program import EXIT_DATA_LOSS, EXIT_FAILED, EXIT_OK, compact_json, put, say, standard_output
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_size, utc_datetime
-from logdevice_py.runtime.clock import wall_us
 from streams.upkeep.janitor import Janitor, copy_now
 from streams.upkeep.restoring import restore_all, restore_stream
 
@@ -84,14 +85,14 @@ def upkeep_info(namespace: Namespace, stream: Stream) -> dict[str, Any]:
     }
 
 
-def unattended(namespace: Namespace, stream: Stream) -> str | None:
+def unattended(namespace: Namespace, stream: Stream, now: datetime) -> str | None:
     """What people are told of a stream whose attributes nobody acts on; None: somebody does, or nobody need."""
     needed, role = list(stream.attributes.for_janitor), namespace.state.role
     if not needed:
         return None
     if role.lease is None:
         who = f"no janitor runs for {namespace.path}"
-    elif role.is_silent(wall_us()):
+    elif role.is_silent(time_argument(now)):
         since = f"{utc_datetime(role.at):%Y-%m-%dT%H:%M:%SZ}"
         who = f"the janitor of {namespace.path}, {role.lease.owner}, has shown no life since {since}"
     else:

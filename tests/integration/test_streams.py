@@ -476,7 +476,10 @@ async def test_what_no_owner_is_called_is_refused() -> None:
         ledger = await namespace.create("ledger", writers="exclusive")
         names: list[Any] = ["", "o" * 129, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 65, "\ud800", 7]
         for owner in names:
-            for claim in (lambda owner: ledger.exclusive_writer(owner=owner), lambda owner: Janitor(namespace, owner=owner)):
+            for claim in (
+                lambda owner: ledger.exclusive_writer(owner=owner),
+                lambda owner: Janitor(namespace, owner=owner),
+            ):
                 with pytest.raises(LogDeviceError, match="it must be a text of 1 to 128 bytes") as raised:
                     claim(owner)
                 assert raised.value.status is Status.INVALID_PARAM
@@ -573,7 +576,8 @@ async def test_a_namespace_that_is_not_to_be_made_is_not_made() -> None:
         async with Namespace(client, "/streams") as namespace:
             await namespace.create("orders")
         before = [entry.path for entry in await client.list_logs("/")]
-        for path, hint in (("/typo", "there are /streams"), ("/streems", "did you mean /streams?")):
+        hints = {"/typo": "there are /streams", "/": "there are /streams", "/streems": "did you mean /streams?"}
+        for path, hint in hints.items():
             with pytest.raises(
                 LogDeviceError, match=f"there is no namespace {path}; {hint}".replace("?", r"\?")
             ) as raised:

@@ -20,7 +20,7 @@ from client.replica.commands import NOTHING, CommandOutcome, CommandRefused, Sta
 from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Timestamp, utc_datetime
 from streams.attributes import StreamAttributes
 from streams.cold.copies import ColdCopy, ColdManifest
 from streams.cold.errors import ColdCopyError
@@ -350,14 +350,14 @@ async def test_a_file_of_a_copy_that_is_gone_is_told(store: ColdStore, monkeypat
     assert namespace.state.role.did == "a: failed: NOTFOUND: memory://janitor/x is not there"
 
 
-async def test_people_are_told_of_a_janitor_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_people_are_told_of_a_janitor_that_died() -> None:
     namespace = NamespaceAtHand(ttl_us=10)
     janitor = Janitor(namespace, owner="one", lease="5s")  # type: ignore[arg-type]
     stream: Any = SimpleNamespace(attributes=StreamAttributes(ttl_us=10))
 
     def told(after_us: int) -> str | None:
-        monkeypatch.setattr("streams.upkeep.verbs.wall_us", lambda: Timestamp(namespace.state.role.at + after_us))
-        return unattended(namespace, stream)  # type: ignore[arg-type]
+        now = utc_datetime(Timestamp(namespace.state.role.at + after_us))
+        return unattended(namespace, stream, now)  # type: ignore[arg-type]
 
     assert told(0) == "no janitor runs for /streams, so nothing is done for ttl: start ldstream janitor"
     async with janitor:
