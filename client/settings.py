@@ -31,6 +31,13 @@ class ClientSettings:
         lo=1_000,
         doc="An append unanswered for this long makes the client ask another node where the log is.",
     )
+    silence_us: int = setting(
+        4_000_000,
+        unit="us",
+        lo=1_000,
+        doc="A direct append unanswered for this long by a node that the cluster counts as dead has an unknown outcome: where packets vanish, "
+        "nothing else ends the connection for long.",
+    )
     attempt_us: int = setting(
         2_000_000,
         unit="us",

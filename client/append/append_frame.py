@@ -29,7 +29,6 @@ class AppendFrame:
 
     __slots__ = (
         "_history",
-        "_sent_at",
         "began",
         "call",
         "deadline",
@@ -42,6 +41,7 @@ class AppendFrame:
         "promises",
         "retry_after_us",
         "router",
+        "sent_at",
         "state",
         "status",
         "unknown",
@@ -67,14 +67,15 @@ class AppendFrame:
         self.unknown = False
         """An earlier try may be stored, and this frame is repeated all the same: the sequencer knows it by its id."""
         self.began = now
-        self._sent_at = now
+        self.sent_at = now
+        """When it was last given to a connection."""
         self._history: RequestHistory | None = None
 
     def sent(self, node: NodeId, now: Micros) -> None:
         """It was given to a connection."""
         self.state = FrameState.SENT
         self.node = node
-        self.probed_at = self._sent_at = now
+        self.probed_at = self.sent_at = now
         self.probes = 0
 
     def refused(self, status: Status, redirect: NodeId = NodeId(-1)) -> None:
@@ -100,6 +101,6 @@ class AppendFrame:
         """
         history = self._history or RequestHistory()
         held = self.state is FrameState.HELD
-        waits_for = "the next try" if held else name_asked(self.node, now - self._sent_at, links)
+        waits_for = "the next try" if held else name_asked(self.node, now - self.sent_at, links)
         story = describe_timeout(now - self.began, history.explain(waits_for, epoch, told))
         return story if history.tells_of(status) else f"{TRAITS[status].meaning}; {story}"

@@ -5,8 +5,8 @@ positions in that order. A frame that was refused is sent again, so of appends t
 overtake an earlier one; who needs order awaits each, or uses a BufferedWriter.
 
 Outcome: an append is tried again only when the answer says that it was not applied, or when the new sequencer can find out from the
-position that the earlier try may have got (`previous_lsn`). Otherwise it waits for its answer until its time is up, or until the
-connection breaks, and fails with `maybe_applied`.
+position that the earlier try may have got (`previous_lsn`). Otherwise it waits for its answer until its time is up, until the
+connection breaks, or until its node has been silent for long and counts as dead, and fails with `maybe_applied`.
 """
 
 from __future__ import annotations
@@ -425,10 +425,16 @@ class AppendRequests:
         for frame in [
             frame for frame in self._frames.values() if frame.node == node and frame.state is FrameState.SENT
         ]:
-            if self._links.withdraw(PeerId(node), frame.message):
-                marks.hit("client_append_leaves_dead_node")
-                frame.refused(Status.CONNFAILED)
-                self._hold(frame, now)
+            self._leave(frame, now)
+
+    def _leave(self, frame: AppendFrame, now: Micros) -> bool:
+        """Send a frame elsewhere that still waits for a connection. False: it may have arrived."""
+        if not self._links.withdraw(PeerId(frame.node), frame.message):
+            return False
+        marks.hit("client_append_leaves_dead_node")
+        frame.refused(Status.CONNFAILED)
+        self._hold(frame, now)
+        return True
 
     def close(self, error: LogDeviceError) -> None:
         """Fail everything that is under way, with this error."""
@@ -632,6 +638,8 @@ class AppendRequests:
         for frame in list(self._frames.values()):
             if frame.deadline <= now:
                 self._expire(frame, now)
+            elif self._is_lost(frame, now):
+                self._abandon(frame, now)
             elif frame.state is FrameState.SENT and now - frame.probed_at >= self._settings.unanswered_us:
                 unanswered.setdefault((frame.message.log, frame.node), frame)
                 frame.probed_at = now
@@ -645,6 +653,26 @@ class AppendRequests:
             self._fail_explained(frame, frame.status, now, maybe_applied=False)
         elif self._links.withdraw(PeerId(frame.node), frame.message):
             self._fail_explained(frame, Status.CONNFAILED, now, maybe_applied=False)
+        else:
+            self._fail_explained(frame, Status.TIMEDOUT, now, maybe_applied=True)
+
+    def _is_lost(self, frame: AppendFrame, now: Micros) -> bool:
+        """Whether a frame was sent so long ago to a node that counts as dead that no answer will come. A node that is cut off takes others for dead that live."""
+        view = self._routes.view
+        return (
+            frame.state is FrameState.SENT
+            and now - frame.sent_at >= self._settings.silence_us
+            and not view.is_alive(frame.node)
+            and not view.hears_no_witness()
+        )
+
+    def _abandon(self, frame: AppendFrame, now: Micros) -> None:
+        """Wait no longer for a node from which no answer will come."""
+        if self._leave(frame, now):
+            return
+        marks.hit("client_append_abandons_dead_node")
+        if frame.guard is not None and frame.guard.alone:
+            self._repeat(frame, now)
         else:
             self._fail_explained(frame, Status.TIMEDOUT, now, maybe_applied=True)
 

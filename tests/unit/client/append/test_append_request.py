@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from client.guard_arguments import guard_argument
+from client.guards import START
 from client.receipt import Receipt
 from client.settings import ClientSettings
 from logdevice_py.core import marks
@@ -14,7 +16,15 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, Durability, GetSeqState, NodeState, SplitRun
+from logdevice_py.protocol.messages import (
+    AppendedFlags,
+    AppendFlags,
+    Durability,
+    GetSeqState,
+    GuardedAppend,
+    NodeState,
+    SplitRun,
+)
 from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, cluster, seq_state
 
 
@@ -485,15 +495,63 @@ class TestLoss:
         bench.answer(node, appended(message))
         assert promise.result is not None
 
+    def _declare_dead(self, bench: Bench, dead: NodeId) -> None:
+        states = {node: int(NodeState.DEAD if node == dead else NodeState.ALIVE) for node in range(3)}
+        bench.push(NodeId(others(dead)[0]), states)
+
     def test_what_was_sent_to_a_node_that_is_declared_dead_waits_for_its_answer(self) -> None:
         bench = Bench()
         promise = append(bench)
         dead, message = bench.one()
-        states = {node: int(NodeState.DEAD if node == dead else NodeState.ALIVE) for node in range(3)}
-        bench.push(NodeId(others(dead)[0]), states)
-        bench.pass_time(10_000)
+        self._declare_dead(bench, dead)
+        bench.pass_time(ClientSettings().silence_us - 100_000)
         assert bench.taken() == []
         bench.answer(dead, appended(message))
+        assert promise.result is not None
+
+    def test_what_a_dead_node_does_not_answer_for_long_has_an_unknown_outcome_though_nothing_broke_the_connection(
+        self,
+    ) -> None:
+        bench = Bench()
+        promise = append(bench, timeout_us=60_000_000)
+        dead, _ = bench.one()
+        self._declare_dead(bench, dead)
+        bench.pass_time(ClientSettings().silence_us + 100_000)
+        assert promise.failure.status is Status.TIMEDOUT
+        assert promise.failure.maybe_applied
+        append(bench)
+        node, _ = bench.one()
+        assert node != dead
+
+    def test_what_the_sequencer_knows_by_its_id_is_sent_to_another_node_then(self) -> None:
+        bench = Bench()
+        promise = FakePromise()
+        bench.session.append(LOG, b"x", promise, 60_000_000, guard=guard_argument(None, START, None, 99))
+        dead, _ = bench.one(GuardedAppend)
+        self._declare_dead(bench, dead)
+        bench.pass_time(ClientSettings().silence_us + 100_000)
+        node, again = bench.one(GuardedAppend)
+        assert node != dead
+        bench.answer(node, appended(again))
+        assert promise.result is not None
+
+    def test_a_node_that_lives_has_until_the_deadline(self) -> None:
+        bench = Bench()
+        promise = append(bench, timeout_us=60_000_000)
+        node, message = bench.one()
+        bench.pass_time(50_000_000)
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
+    def test_a_node_that_only_one_that_is_cut_off_takes_for_dead_has_until_the_deadline(self) -> None:
+        bench = Bench()
+        promise = append(bench, timeout_us=60_000_000)
+        node, message = bench.one()
+        cut_off = NodeId(others(node)[0])
+        bench.session.on_peer_up(PeerId(cut_off), bench.now)
+        bench.push(cut_off, {each: int(NodeState.ALIVE if each == cut_off else NodeState.DEAD) for each in range(3)})
+        bench.pass_time(50_000_000)
+        bench.answer(node, appended(message))
         assert promise.result is not None
 
     def test_an_unanswered_append_makes_the_client_ask_another_node(self) -> None:
