@@ -10,6 +10,8 @@ What can go wrong, and what is done about it:
     decided again on what was read; both writes are conditional on a version, so at most one of the two can be made.
   - No connection: operations wait in here, not in kazoo, and are answered AGAIN at their deadline. A late success of a request whose
     operation was answered is ignored.
+  - A server from which nothing comes: kazoo looks for that only while nobody asks for anything (a request counts as a sign of life), and waits long
+    to connect to one. Requests without an answer are watched in here, and another client takes the place of theirs.
   - A lagging server: reads whose answer counts are preceded by a sync.
   - kazoo's calls may block (on its wake-up pipe, on its locks, in `stop`) and its callbacks run on its threads: calls are made by a thread
     of ours, and callbacks do nothing but post to the loop.
@@ -27,7 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -47,14 +49,17 @@ from kazoo.security import make_digest_acl
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, is_read, key_of, won_by
 from epoch_store.interface import EpochStoreMetrics, Operation, Result, WriterIdentity
 from epoch_store.own_failure import own_failure
+from epoch_store.zookeeper_sockets import SocketHandler
 from logdevice_py.core import marks
 from logdevice_py.core.declare import setting
 from logdevice_py.core.status import CorruptEntryError, Status
-from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 
 log = logging.getLogger("logdevice.epoch_store")
 _LOST = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 """The request may have had its effect, or may have none."""
+_SILENT_SHARE: Final = 2 / 3
+"""Of the session timeout, as kazoo takes it where nobody asks for anything."""
 _CONFLICT = (BadVersionError, NodeExistsError)
 
 
@@ -70,11 +75,18 @@ class ZooKeeperEpochStoreSettings:
         doc="When an operation without an answer fails.",
     )
     session_timeout_us: int = setting(
-        10 * SECOND,
+        4 * SECOND,
         unit="us",
         lo=100 * MILLISECOND,
         hi=600 * SECOND,
-        doc="Session timeout asked of ZooKeeper; a server that is silent for two thirds of it is left for another one.",
+        doc="Session timeout asked of ZooKeeper; a server that is silent for two thirds of it is left for another one. Nothing else hangs on the session.",
+    )
+    connect_timeout_us: int = setting(
+        1500 * MILLISECOND,
+        unit="us",
+        lo=MILLISECOND,
+        hi=60 * SECOND,
+        doc="A server to which no connection is made within this time is left for another one.",
     )
     reconnect_delay_us_max: int = setting(
         SECOND, unit="us", lo=MILLISECOND, hi=60 * SECOND, doc="Longest pause between two attempts to connect."
@@ -218,6 +230,8 @@ class ZooKeeperEpochStore:
         self._closed = False
         self._events: deque[_Completed | _Connection] = deque()
         self._posted = False
+        self._silence: asyncio.TimerHandle | None = None
+        """When requests have been without an answer for too long."""
         self._caller = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-calls")
         self._client = self._start_client()
 
@@ -244,6 +258,8 @@ class ZooKeeperEpochStore:
             return
         self._closed = True
         self._connected = False
+        if self._silence is not None:
+            self._silence.cancel()
         for batch in self._batches:
             assert batch.timer is not None
             batch.timer.cancel()
@@ -282,11 +298,29 @@ class ZooKeeperEpochStore:
 
     def _send(self, requests: list[_Request]) -> None:
         self._caller.submit(self._call_kazoo, self._client, requests)
+        if self._silence is None:
+            self._watch_silence()
+
+    def _watch_silence(self) -> None:
+        """From now on, as long as requests are under way."""
+        if self._silence is not None:
+            self._silence.cancel()
+        seconds = self._settings.session_timeout_us / SECOND * _SILENT_SHARE
+        self._silence = self._loop.call_later(seconds, self._on_silence) if self._in_flight else None
+
+    def _on_silence(self) -> None:
+        self._silence = None
+        if self._connected:
+            marks.hit("zookeeper_server_silent")
+            log.warning("ZooKeeper: the server does not answer; another connection is made")
+            self._connected = False
+            self._replace_client(self._client)
 
     def _drain(self) -> None:
         """Handle what kazoo's threads posted."""
         self._posted = False
         follow_ups: list[_Request] = []
+        answered = False
         while self._events:
             event = self._events.popleft()
             if self._closed:
@@ -294,6 +328,7 @@ class ZooKeeperEpochStore:
             if isinstance(event, _Connection):
                 self._on_connection(event)
             elif event.request in self._in_flight:
+                answered = True
                 self._in_flight.discard(event.request)
                 event.request.call.request = None
                 if not event.request.call.answered:
@@ -307,6 +342,8 @@ class ZooKeeperEpochStore:
         if follow_ups:
             self._send(follow_ups)
         self._pump()
+        if answered:
+            self._watch_silence()
 
     def _on_connection(self, event: _Connection) -> None:
         if event.client is not self._client:
@@ -448,6 +485,7 @@ class ZooKeeperEpochStore:
     def _start_client(self) -> KazooClient:
         client = KazooClient(
             hosts=self._hosts,
+            handler=SocketHandler(Micros(self._settings.connect_timeout_us)),
             timeout=self._settings.session_timeout_us / SECOND,
             connection_retry={
                 "max_tries": -1,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,7 +28,7 @@ from logdevice_py.core.units import MILLISECOND
 from server.dev.free_ports import free_ports
 from server.dev.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.epoch_stores import LOG, given, identity, next_epoch, run, run_batch, run_one
-from tests.zookeeper import LosingProxy
+from tests.zookeeper import HOST, LosingProxy
 
 OpenStore: TypeAlias = Callable[..., ZooKeeperEpochStore]
 SETTINGS = ZooKeeperEpochStoreSettings(
@@ -223,6 +226,53 @@ async def test_a_store_opened_before_its_server_runs_works_once_it_does(
 
 async def test_one_reachable_server_of_several_is_enough(server: ZooKeeperServer, open_store: OpenStore) -> None:
     assert given(await until_ok(open_store(f"127.0.0.1:{free_ports(1)[0]},{server.address}", LONG_DEADLINE))) == 1
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are tried in the order in which they are given."""
+    monkeypatch.setattr(random, "shuffle", lambda hosts: None)
+
+
+@pytest.fixture
+def unreachable() -> Iterator[str]:
+    """An address from which nothing comes, not even that nobody listens: the queue of connections is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield "{}:{}".format(*listener.getsockname())
+
+
+async def test_a_server_that_cannot_be_reached_is_left_before_the_deadline_of_what_waits(
+    server: ZooKeeperServer, unreachable: str, open_store: OpenStore, in_order: None
+) -> None:
+    settings = replace(
+        LONG_DEADLINE,
+        deadline_us=8_000 * MILLISECOND,
+        session_timeout_us=15_000 * MILLISECOND,
+        connect_timeout_us=200 * MILLISECOND,
+    )
+    store = open_store(f"{unreachable},{server.address}", settings)
+    assert given(await run_one(store, next_epoch())) == 1
+
+
+async def test_a_server_that_falls_silent_is_left_though_requests_keep_coming(
+    server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore, in_order: None
+) -> None:
+    """Each request counts as a sign of life for kazoo, which looks for answers to nothing but its pings."""
+    settings = replace(LONG_DEADLINE, session_timeout_us=2_000 * MILLISECOND)
+    store = open_store(f"{proxy.address},{server.address}", settings)
+    await until_ok(store)
+    proxy.lose_answers = True
+    under_way: list[asyncio.Future[Result]] = []
+    async with asyncio.timeout(10):
+        while not store.metrics.reconnects:
+            under_way.append(asyncio.ensure_future(run_one(store, GetLastCleanEpoch(LOG))))
+            await asyncio.sleep(0.05)
+    assert {result.status for result in await asyncio.gather(*under_way)} == {Status.OK}
 
 
 async def test_closing_never_blocks_even_when_the_server_is_stopped(
