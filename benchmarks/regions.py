@@ -85,6 +85,7 @@ async def region_cluster(distances: Distances, here: str) -> AsyncIterator[Regio
 
 
 async def _until_well(supervisor: RegionSupervisor) -> None:
+    await supervisor.until_servers_serve()
     access = supervisor.admin_access
     await wait_until_acquainted(supervisor.config, supervisor.running, timeout=120, access=access)
     await wait_until_writable(layout.cluster_file(supervisor.directory), timeout=120)
@@ -211,6 +212,8 @@ class FarHistory:
 
     acknowledged: list[tuple[float, int, bytes]] = dataclasses.field(default_factory=list)
     """When, as what LSN, and what."""
+    began: float = 0.0
+    """When the last one that was acknowledged began."""
     read: dict[bytes, float] = dataclasses.field(default_factory=dict)
     """When each record came."""
     errors: int = 0
@@ -221,12 +224,14 @@ class FarHistory:
         while True:
             number += 1
             payload = b"%d" % number
+            began = time.monotonic()
             try:
                 receipt = await client.append(log, payload, timeout=60)
             except LogDeviceError:
                 self.errors += 1
                 continue
             self.acknowledged.append((time.monotonic(), receipt.lsn, payload))
+            self.began = began
 
     async def follow(self, client: Client, log: LogId) -> None:
         """Read as records come, until it is cancelled."""
@@ -254,19 +259,20 @@ async def losses(distances: Distances, kills: int) -> None:
         spent: dict[str, list[tuple[float, float]]] = {}
         for kill in range(kills):
             await asyncio.sleep(2)
-            leader = await asyncio.to_thread(_leader, supervisor)
             # in turn with and without ZooKeeper's leader, as long as it is not where the client is
             region = {0: "us", 1: "ap"}[kill // 2 % 2]
             how = "killed" if kill % 2 == 0 else "cut off"
             log = LogId(REGIONS.index(region) + 1)
             history = histories[log]
+            await _bring_home(supervisor, client, log, region)
+            leader = await _leader_elsewhere(supervisor, here)
             began = time.monotonic()
             await (supervisor.in_region("kill", region) if kill % 2 == 0 else supervisor.cut_off(region))
             gone = time.monotonic()
-            while not (after := [each for each in history.acknowledged if each[0] > gone]):
+            while history.began < gone:  # what was on its way by then may arrive
                 await asyncio.sleep(0.02)
                 assert time.monotonic() < gone + 120, f"nothing for two minutes after {region} was {how}"
-            acknowledged, _, payload = after[0]
+            acknowledged, _, payload = history.acknowledged[-1]
             while payload not in history.read:
                 await asyncio.sleep(0.02)
                 assert time.monotonic() < acknowledged + 120, f"{payload!r} cannot be read"
@@ -297,6 +303,24 @@ async def losses(distances: Distances, kills: int) -> None:
                 appending_most_s=max(appending),
                 readable_most_s=max(readable),
             )
+
+
+async def _bring_home(supervisor: RegionSupervisor, client: Client, log: LogId, region: str) -> None:
+    """Have a log sequenced in its region. A node that another one preempted while it was cut off leaves the log there; one that starts takes it back."""
+    while True:
+        node = (await client.sequencer(log)).node
+        if supervisor.config.nodes[node].location.region == region:
+            return
+        await supervisor.in_region("kill", region)
+        await supervisor.in_region("start", region)
+        await _until_well(supervisor)
+
+
+async def _leader_elsewhere(supervisor: RegionSupervisor, here: str) -> str | None:
+    """The region of ZooKeeper's leader, once that is not where the client is."""
+    while (leader := await asyncio.to_thread(_leader, supervisor)) == here:
+        await supervisor.restart_server(here)
+    return leader
 
 
 async def _check(client: Client, log: LogId, history: FarHistory) -> None:

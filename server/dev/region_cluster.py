@@ -137,14 +137,29 @@ class RegionSupervisor(Supervisor):
                     namespace=self._machine_name(f"z{number}"),
                 )
                 server.launch()
-            for server in self._servers.values():
-                await server.until_serving()
+            await self.until_servers_serve()
         except ZooKeeperUnavailableError as error:
             raise CommandError(str(error)) from None
 
     def server_addresses(self) -> dict[str, tuple[str, int]]:
         """Where ZooKeeper's servers listen, by region."""
         return {region: (server.host, server.port) for region, server in self._servers.items()}
+
+    async def restart_server(self, region: str) -> None:
+        """Kill a region's ZooKeeper server and start it again; if it was the leader, another one is then."""
+        server = self._servers[region]
+        await asyncio.to_thread(server.kill)
+        server.launch()
+        await self.until_servers_serve()
+
+    async def until_servers_serve(self) -> None:
+        """Wait until all of ZooKeeper's servers stand in for each other: one that was cut off is back a while after the packets are.
+
+        Raises:
+            ZooKeeperUnavailableError: one does not serve.
+        """
+        for server in self._servers.values():
+            await server.until_serving()
 
     async def stop_all(self) -> None:
         """Stop every node in order, and take the network away."""
