@@ -21,6 +21,9 @@ _HERE: Final = 253
 """The number of this machine's own address."""
 _ZOOKEEPER: Final = layout.REGION_NODES_MAX
 """That of the first region's ZooKeeper server."""
+_ZOOKEEPER_RETRANSMISSIONS: Final = 3
+"""Of a server of ZooKeeper: it notices within three seconds that another one is cut off. On a connection that stays, TCP tries again only after as long as nothing
+passed, and the server is away for twice as long as its region."""
 REGIONS_MAX: Final = 40
 
 
@@ -115,7 +118,9 @@ class RegionSupervisor(Supervisor):
         machines += [self._machine(node) for node in sorted(self.config.nodes)]
         hosts = _server_hosts(self.directory, self._server_regions)
         machines += [
-            PlayedMachine(self._machine_name(f"z{number}"), hosts[number], region)
+            PlayedMachine(
+                self._machine_name(f"z{number}"), hosts[number], region, retransmissions=_ZOOKEEPER_RETRANSMISSIONS
+            )
             for number, region in enumerate(self._server_regions)
         ]
         try:

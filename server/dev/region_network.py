@@ -101,6 +101,8 @@ class PlayedMachine:
     region: str
     is_here: bool = False
     """It is this machine itself, and has no namespace."""
+    retransmissions: int | None = None
+    """After so many in vain its kernel ends a connection; None: as kernels do, after a quarter of an hour."""
 
 
 class RegionNetwork:
@@ -161,6 +163,9 @@ class RegionNetwork:
             run("ip", "link", "set", machine.name, "netns", machine.name)
             where = ["-n", machine.name]
             run("ip", *where, "link", "set", "lo", "up")
+            if machine.retransmissions is not None:
+                setting = f"echo {machine.retransmissions} > /proc/sys/net/ipv4/tcp_retries2"
+                run("ip", "netns", "exec", machine.name, "sh", "-c", setting)
         run("ip", *where, "link", "set", machine.name, "mtu", str(_MTU), "up")
         run("ip", *where, "address", "add", f"{machine.address}/24", "dev", machine.name)
 

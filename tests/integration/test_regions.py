@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from client.read.items import Record
 from client.sync import SyncClient
 from server.dev.dev_cluster import main
+from server.dev.region_cluster import zookeeper_url
 from server.dev.region_network import why_no_regions
 from server.dev.zookeeper_server import why_no_zookeeper
 from tests.integration.test_dev_cluster import Up, command_of, said
@@ -68,6 +70,36 @@ def test_regions_are_apart_cut_off_and_lost(tmp_path: Path) -> None:
         append(client, b"near")
         found = [item.payload for item in client.reader(1, until="tail") if isinstance(item, Record)]
         assert found == [*written, b"near"], "its regions are played again, and nearer"
+
+
+@pytest.mark.slow
+@needs_regions
+def test_a_server_of_zookeeper_is_back_soon_after_its_region(tmp_path: Path) -> None:
+    """Until it is, the loss of another region leaves no majority. TCP by itself tries again 19 s after it was cut off."""
+    directory = tmp_path / "c"
+    regions = ["us", "eu", "ap"]
+    options = ["--regions", ",".join(regions), "--nodes", "3", "--logs", "1", "--replicate", "region:2,node:2"]
+    with up(directory, *options, "--rtt", "80ms"):
+        assert serves(directory, regions, "eu")
+        command_of(directory, "cut-off", "eu")
+        time.sleep(10.5)
+        command_of(directory, "reconnect", "eu")
+        connected = time.monotonic()
+        while not serves(directory, regions, "eu"):
+            assert time.monotonic() < connected + 6
+            time.sleep(0.05)
+
+
+def serves(directory: Path, regions: list[str], region: str) -> bool:
+    """Whether a region's ZooKeeper server is one of most of them."""
+    addresses = zookeeper_url(directory, regions).removeprefix("zookeeper://").split(",")
+    host, _, port = addresses[regions.index(region)].partition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode:" in connection.recv(4096)
+    except OSError:
+        return False
 
 
 @needs_regions
