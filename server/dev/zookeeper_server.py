@@ -30,7 +30,7 @@ STOP_TIMEOUT = 5.0
 _JARS = ("zookeeper-3", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-java-", "netty-")
 _POLL = 0.025
 _ASK_AGAIN_MS = 2000
-"""How rarely a server of an ensemble that finds no majority asks the others who leads; by itself ever more rarely, after a while once a minute."""
+"""How rarely a server of an ensemble that finds no majority looks for the leader; by itself ever more rarely, after a while once a minute."""
 
 
 class ZooKeeperUnavailableError(Exception):
