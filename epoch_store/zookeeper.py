@@ -232,6 +232,8 @@ class ZooKeeperEpochStore:
         self._posted = False
         self._silence: asyncio.TimerHandle | None = None
         """When requests have been without an answer for too long."""
+        self._sockets: SocketHandler | None = None
+        """Of the client."""
         self._caller = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-calls")
         self._client = self._start_client()
 
@@ -483,9 +485,11 @@ class ZooKeeperEpochStore:
     # ---- other threads
 
     def _start_client(self) -> KazooClient:
+        last = None if self._sockets is None else self._sockets.last
+        self._sockets = SocketHandler(Micros(self._settings.connect_timeout_us), last)
         client = KazooClient(
             hosts=self._hosts,
-            handler=SocketHandler(Micros(self._settings.connect_timeout_us)),
+            handler=self._sockets,
             timeout=self._settings.session_timeout_us / SECOND,
             connection_retry={
                 "max_tries": -1,

@@ -19,6 +19,8 @@ class LosingProxy:
         self.lose_answers = False
         self.lose_answers_at_write = 0
         """Lose answers from this many-th further write on; 0: do not count."""
+        self.accepted = 0
+        """Connections that it took so far."""
         self._target_port = target_port
         self._connections: list[socket.socket] = []
         self._listener = socket.create_server((HOST, 0))
@@ -50,6 +52,7 @@ class LosingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self.accepted += 1
             try:
                 server = socket.create_connection((HOST, self._target_port))
             except OSError:

@@ -266,6 +266,7 @@ async def test_a_server_that_falls_silent_is_left_though_requests_keep_coming(
     settings = replace(LONG_DEADLINE, session_timeout_us=2_000 * MILLISECOND)
     store = open_store(f"{proxy.address},{server.address}", settings)
     await until_ok(store)
+    accepted = proxy.accepted
     proxy.lose_answers = True
     under_way: list[asyncio.Future[Result]] = []
     async with asyncio.timeout(10):
@@ -273,6 +274,7 @@ async def test_a_server_that_falls_silent_is_left_though_requests_keep_coming(
             under_way.append(asyncio.ensure_future(run_one(store, GetLastCleanEpoch(LOG))))
             await asyncio.sleep(0.05)
     assert {result.status for result in await asyncio.gather(*under_way)} == {Status.OK}
+    assert proxy.accepted == accepted, "it is not the next one that is tried"
 
 
 async def test_closing_never_blocks_even_when_the_server_is_stopped(
