@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 
+from google_crc32c import value as crc32c
+
 from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, SurveyRequest, enough
 from logdevice_py.core.epoch_summary import EpochSummary, decode_rows
 from logdevice_py.core.ids import LogId, ShardId
@@ -63,7 +65,7 @@ class EpochsRequest(SurveyRequest):
         self._rows = rows
         self._done = done
         self._survey = ShardSurvey(
-            context, parts.present, EpochsListed, self._ask, self._suffices, until, self._on_answers
+            context, parts.present, EpochsListed, self._ask, self._suffices, until, self._on_answers, sound=_is_sound
         )
 
     def _ask(self, shard: ShardId, request_id: int) -> ListEpochs:
@@ -103,3 +105,8 @@ class EpochsRequest(SurveyRequest):
         if not found or max(found) > covered or not all(map(lt, found, islice(found, 1, None))):
             found = {epoch: found[epoch] for epoch in sorted(found) if epoch <= covered}
         return found
+
+
+def _is_sound(answer: EpochsListed) -> bool:
+    """Whether the rows are those that the shard sent: the checksum of a frame does not cover them."""
+    return not answer.crc or crc32c(answer.rows) == answer.crc

@@ -136,6 +136,7 @@ class ShardSurvey:
         "_kind",
         "_pauses",
         "_requests",
+        "_sound",
         "_timer",
         "_until",
     )
@@ -151,6 +152,7 @@ class ShardSurvey:
         done: Callable[[Mapping[ShardId, Any], bool, Micros], None],
         *,
         grace_us: int = 0,
+        sound: Callable[[Any], bool] = lambda answer: True,
     ) -> None:
         """
         Args:
@@ -162,7 +164,9 @@ class ShardSurvey:
             until: the deadline.
             done: gets the OK answers, and whether they suffice.
             grace_us: how long the others are waited for once there are enough answers.
+            sound: whether an OK answer arrived as it was sent; who sent another one is asked again.
         """
+        self._sound = sound
         self._grace_us = grace_us
         self._grace: Timer | None = None
         self._context = context
@@ -207,6 +211,10 @@ class ShardSurvey:
     def _on_answer(self, answer: Any, now: Micros) -> None:
         self._asked.pop(answer.shard, None)
         status = Status(answer.status)
+        if status is Status.OK and not self._sound(answer):
+            hit("look_up_answer_damaged")
+            self._history.refused(format_shard(answer.shard), Status.BADPAYLOAD)
+            return
         if status is Status.OK:
             self._answers[answer.shard] = answer
             if self._enough(self._answers):

@@ -904,6 +904,7 @@ class EpochsListed:
     generation: GenerationField  # of the shard
     lossy_first: EpochField = Epoch(0)  # as in KEY_FOUND; what is told here was synced, so it is 0
     lossy_last: EpochField = Epoch(0)
+    crc: U32 = 0  # crc32c of the rows; 0: the shard is of an earlier version, or there are none
     rows: Payload  # for each epoch, ascending: u32 epoch, and an encoded `EpochSummary`
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from google_crc32c import value as crc32c
+
 from logdevice_py.core.epoch_summary import encode_rows
 from logdevice_py.core.ids import Generation, PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
@@ -46,6 +48,7 @@ class EpochListHandler:
                 if len(rows) == most:
                     answer.covered = rows[-1][0]
                 answer.rows = encode_rows(rows)
+                answer.crc = crc32c(answer.rows)
         shard.out.send(peer, answer)
 
 

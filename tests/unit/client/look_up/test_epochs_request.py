@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from google_crc32c import value as crc32c
 
 from client.links import Links
 from client.look_up.epochs_request import EpochsRequest, KnownEpochs
@@ -44,6 +45,8 @@ class AskedShards:
         self.most: dict[ShardId, int] = {}
         self.silent: set[ShardId] = set()
         self.damaged: set[ShardId] = set()
+        self.flipped: set[ShardId] = set()
+        """Whose next answer arrives with other bits than it was sent with."""
         self.outcome: Any = None
 
     def answer(self, asked: ListEpochs) -> EpochsListed:
@@ -53,6 +56,10 @@ class AskedShards:
             if asked.first <= epoch <= asked.last
         ][: self.most.get(asked.shard, 100)]
         cut = len(rows) == self.most.get(asked.shard, 100)
+        sent = arrived = encode_rows(rows)
+        if asked.shard in self.flipped:
+            self.flipped.remove(asked.shard)
+            arrived = bytes((*sent[:-1], sent[-1] ^ 1))
         return EpochsListed(
             request_id=asked.request_id,
             shard=asked.shard,
@@ -62,7 +69,8 @@ class AskedShards:
             through=Lsn(1 << 62),
             trim_point=Lsn(self.trimmed),
             generation=Generation(1),
-            rows=b"damaged" if asked.shard in self.damaged else encode_rows(rows),
+            crc=0 if asked.shard in self.damaged else crc32c(sent),
+            rows=b"damaged" if asked.shard in self.damaged else arrived,
         )
 
     def ask(self, first: int, last: int) -> KnownEpochs:
@@ -97,6 +105,14 @@ def test_shards_that_say_the_same_and_ones_that_know_less_are_put_together() -> 
     known = AskedShards(whole, {1: summary(3)}, whole).ask(1, 3)
     assert known.covered == 3
     assert known.summaries == whole
+
+
+def test_who_sent_rows_that_arrived_otherwise_is_asked_again() -> None:
+    whole = {1: summary(3), 2: summary(4)}
+    shards = AskedShards(whole, whole, whole)
+    shards.flipped = set(SHARDS)
+    assert shards.ask(1, 2).summaries == whole
+    assert not shards.flipped
 
 
 def test_the_last_recovery_counts() -> None:
