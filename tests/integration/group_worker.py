@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -61,4 +62,5 @@ async def work(file: str, name: str, directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in what they put in the background
     asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
