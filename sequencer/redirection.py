@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from logdevice_py.config.cluster import Roles
 from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.placement.sequencer_locator import locate_sequencer
@@ -43,6 +44,7 @@ class Standing:
     preempted: bool
     preempted_by: NodeId
     no_redirect_until: int
+    preempted_at: int = 0
 
 
 NO_STANDING = Standing(False, False, NO_NODE, 0)
@@ -84,7 +86,25 @@ def route(
     # One that starts or leaves answers, but serves nothing: sent there, requests would go to and fro until it is gone.
     if reactivate_if_preempted or preemptor in (me, NO_NODE) or not cluster.may_sequence(preemptor):
         return _REACTIVATE
+    if located == me and _is_overdue(context, log, standing, now):
+        hit("log_taken_back")
+        return _REACTIVATE
     return Route(Action.REFUSE, Status.PREEMPTED, preemptor)
+
+
+def _is_overdue(context: SequencerContext, log: LogId, standing: Standing, now: Micros) -> bool:
+    """Whether the log's affinity prefers this node to its preemptor, which has had the log long enough: a region was cut off, and is back. Within one place it stays
+    where it is, as who took it over may have had a reason that still holds."""
+    attributes, nodes = context.config.log(log), context.config.nodes
+    preemptor = nodes.get(standing.preempted_by)
+    if attributes is None or preemptor is None or now < standing.preempted_at + context.settings.take_back_us:
+        return False
+    for area in attributes.sequencer_affinity.ordered:
+        if nodes[context.node].location.within(area):
+            return not preemptor.location.within(area)
+        if preemptor.location.within(area):
+            return False
+    return False
 
 
 def _served_away_from_home(

@@ -123,6 +123,7 @@ class Sequencer:
         "meter",
         "no_redirect_until",
         "open_batch",
+        "preempted_at",
         "preempted_by",
         "recovered",
         "release_copyset",
@@ -158,6 +159,7 @@ class Sequencer:
         self.tail_timestamp = Timestamp(0)
         self.last_timestamp = Timestamp(0)
         self.preempted_by: NodeId = NO_NODE
+        self.preempted_at = Micros(0)
         self.home_version = 0
         """`placement_version` under which every request for the log is served here; 0: each must be looked at."""
         self.no_redirect_until = 0
@@ -228,7 +230,7 @@ class Sequencer:
         """For routing."""
         preempted = self.state is SequencerPhase.PREEMPTED
         accepts = self.current is not None or self.activation is not None
-        return Standing(accepts, preempted, self.preempted_by, self.no_redirect_until)
+        return Standing(accepts, preempted, self.preempted_by, self.no_redirect_until, self.preempted_at)
 
     # Activation
 
@@ -550,7 +552,7 @@ class Sequencer:
         marks.hit("sequencer_preempted")
         self.context.metrics.preemptions += 1
         self._become(SequencerPhase.PREEMPTED)
-        self.preempted_by = node
+        self.preempted_by, self.preempted_at = node, now
         self.home_version = 0
         self.context.recoveries.abort(self.log, now)
         self.metadata_upkeep.stop(now)

@@ -224,6 +224,13 @@ class SequencerSettings:
         hi=600 * _S,
         doc="After a request that forbids redirection no request is redirected for this long.",
     )
+    take_back_us: int = setting(
+        60 * _S,
+        unit="us",
+        lo=0,
+        hi=3600 * _S,
+        doc="A node takes a log back from a living one that stands at a later place of its `sequencer_affinity` and took it over this long ago.",
+    )
     sequencer_state_timeout_us: int = setting(
         5 * _S,
         unit="us",

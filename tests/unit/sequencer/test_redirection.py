@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from logdevice_py.config.location import Areas
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, NodeState
 from sequencer.redirection import Action, Route, Standing, route
 from sequencer.sequencer import SequencerPhase
+from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, ME, World, active, make_config
 
 NO_REDIRECT = int(AppendFlags.NO_REDIRECT)
@@ -193,3 +196,35 @@ class TestWhoInsists:
         assert answer(no_redirect=False, reactivate=False).status is Status.REDIRECTED
         assert answer(no_redirect=True, reactivate=False) == Route(Action.REFUSE, Status.PREEMPTED, home)
         assert answer(no_redirect=True, reactivate=True).action is Action.REACTIVATE
+
+
+class TestTakingBack:
+    """Who goes on with a log after its home was cut off, and when its home has it back."""
+
+    MINUTE = SequencerSettings().take_back_us
+
+    def _action(self, affinity: str, preempted_by: int, since_us: int) -> Action:
+        areas = Areas.parse(affinity)
+        world = World(make_config(racks="uuea", sequencer_affinity=areas))
+        now = Micros(10 * self.MINUTE)
+        standing = Standing(True, True, NodeId(preempted_by), no_redirect_until=0, preempted_at=now - since_us)
+        return route(
+            world.node.context, LOG, standing, no_redirect=False, reactivate_if_preempted=False, now=now
+        ).action
+
+    @pytest.mark.parametrize("preempted_by", [2, 3])
+    def test_a_log_comes_back_a_minute_later_from_a_later_place(self, preempted_by: int) -> None:
+        assert self._action("u, e", preempted_by, self.MINUTE - 1) is Action.REFUSE
+        assert self._action("u, e", preempted_by, self.MINUTE) is Action.REACTIVATE
+
+    @pytest.mark.parametrize(("affinity", "preempted_by"), [("", 2), ("u, e", 1), ("e, u", 2), ("e", 2), ("x", 2)])
+    def test_it_stays_with_who_took_it_over_from_a_place_that_is_no_later_one(
+        self, affinity: str, preempted_by: int
+    ) -> None:
+        assert self._action(affinity, preempted_by, 9 * self.MINUTE) is Action.REFUSE
+
+    def test_the_minute_begins_when_the_sequencer_hears_of_the_other_one(self) -> None:
+        world = active()
+        world.run(5_000_000)
+        world.sequencer.on_sealed(world.store.take_over(LOG, NodeId(2)), NodeId(2), world.now)
+        assert world.sequencer.standing().preempted_at == world.now > 0
