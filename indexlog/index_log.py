@@ -49,6 +49,7 @@ from indexlog.manifest.commands import (
     ManifestCommand,
     encode_manifest_command,
 )
+from indexlog.manifest.parts import RoutingGeneration
 from indexlog.manifest.state import MANIFEST, ManifestState
 from indexlog.paging import IndexPage, PageToken, read_page
 from indexlog.places import commands_group, raw_group, snapshots_group
@@ -371,10 +372,16 @@ class IndexLog(PublicNames):
             await self.command(AddGeneration(logs))
         for generation in self.state.generations[:-1]:
             if generation.ends is None:
-                ends = await asyncio.gather(*map(self._end_log, generation.logs))
-                outcome = await self._propose(EndGeneration(generation.number, ends))
-                if outcome.refused not in (None, Status.STALE):
-                    raise refused(outcome)
+                await self._end_generation(generation)
+
+    async def _end_generation(self, generation: RoutingGeneration) -> None:
+        while True:
+            ends = await asyncio.gather(*map(self._end_log, generation.logs))
+            outcome = await self._propose(EndGeneration(generation.number, ends))
+            if outcome.refused in (None, Status.STALE):  # it ends once, whoever is first
+                return
+            if outcome.refused is not Status.AGAIN:  # somebody dealt up to a later tail
+                raise refused(outcome)
 
     async def _end_log(self, log: int) -> int:
         try:

@@ -169,6 +169,20 @@ def floors_of(view: View, log: int) -> dict[str, int]:
     return {index: lsn for index, floor in state.floors.items() if (lsn := floor.lsns.get(log, 0)) > dealt}
 
 
+def range_to_deal(view: View, log: int, tail: int) -> tuple[int, int]:
+    """The first and the last LSN of a raw log that are dealt next; nothing is when the first is greater.
+
+    Args:
+        view: the manifest. The log may have ended, or be dealt whole, since its tail was found.
+        log: the raw log.
+        tail: what its tail was.
+    """
+    state = view()
+    end = state.end_of(log)
+    # what others dealt to its end is not in the manifest any more
+    return state.dealt.get(log, tail) + 1, tail if end is None else min(tail, end)
+
+
 def deal_range(
     store: FileStore, path: str, raw: RawRange, floors: Mapping[str, int]
 ) -> tuple[DealtRange, list[SliceEntry], RawRange]:
@@ -204,9 +218,8 @@ def deal_job(
         yield ConfirmView()
         while (generation := view().generation()) is not None:
             tails: Mapping[int, int] = yield FindTails(generation.logs)
-            for place, log in list(enumerate(generation.logs))[number::shares]:
-                end = tails[log] if generation.ends is None else min(tails[log], generation.ends[place])
-                yield from _deal_log(view, store, token, log, end, bytes_max, report)
+            for log in generation.logs[number::shares]:
+                yield from _deal_log(view, store, token, log, tails[log], bytes_max, report)
             now = view().generation()
             if now is None or now.number == generation.number or shares > 1:
                 break
@@ -216,9 +229,12 @@ def deal_job(
 
 
 def _deal_log(
-    view: View, store: FileStore, token: int, log: int, end: int, bytes_max: int, report: DealReport
+    view: View, store: FileStore, token: int, log: int, tail: int, bytes_max: int, report: DealReport
 ) -> Steps[None]:
-    while (start := view().dealt.get(log, end) + 1) <= end:
+    while True:
+        start, end = range_to_deal(view, log, tail)
+        if start > end:
+            return
         try:
             raw: RawRange = yield ReadRange(log, start, end, bytes_max)
         except TrimmedRange as error:
@@ -236,7 +252,11 @@ def commit_range(
     """Make containers of a range that was read, mostly one, and commit them; no more once somebody else was first."""
     while start <= raw.until:
         drops, floors = view().drops, floors_of(view, log)
-        path = f"{token}/{log}-{start}-{drops}.arrow"
+        end = view().end_of(log)
+        if end is not None and end < raw.until:
+            return  # as when it is refused below
+        # for what it may be refused below is in the name: then the same range is dealt again
+        path = f"{token}/{log}-{start}-{drops}{'' if end is None else '-ended'}.arrow"
         dealt: DealtRange
         slices: list[SliceEntry]
         left: RawRange
@@ -248,7 +268,7 @@ def commit_range(
             report.overtaken += 1
             return
         if outcome.refused is Status.AGAIN:
-            return  # an index was dropped meanwhile, and the view knows it
+            return  # an index was dropped meanwhile, or the log ended before `until`, and the view knows it
         if outcome.refused is not None:
             raise refused(outcome)
         report.records += dealt.records

@@ -112,6 +112,13 @@ class ManifestState:
                 break
         return found
 
+    def end_of(self, log: int) -> int | None:
+        """The last LSN of a raw log whose generation has ended and is not dealt whole; None: it has not ended, or is no such log."""
+        for each in self.generations:
+            if log in each.logs:
+                return None if each.ends is None else each.ends[each.logs.index(log)]
+        return None
+
     def is_raw_log(self, log: int) -> bool:
         """Whether a page token may name this log. Of generations that are dealt whole only the last one is remembered."""
         return log in self.dealt or (self.former is not None and log in self.former.logs)
@@ -254,10 +261,12 @@ class ManifestState:
         dealt = self.dealt[wanted.log]
         if wanted.start != dealt + 1:
             raise refuse(Status.STALE, f"log {wanted.log} is dealt up to {dealt}, not up to {wanted.start - 1}")
-        ends = generation.ends
-        end = NUMBER_MAX if ends is None else ends[generation.logs.index(wanted.log)]
-        if not wanted.start <= wanted.until <= end:
+        if wanted.until < wanted.start:
             raise refuse(Status.INVALID_PARAM, f"log {wanted.log}: {wanted.until} is not in what can be dealt")
+        end = self.end_of(wanted.log)
+        if end is not None and end < wanted.until:
+            # its tail goes up without records, when its sequencer changes: who looked for it before knew of no end
+            raise refuse(Status.AGAIN, f"log {wanted.log} ended at {end} meanwhile: deal again up to there")
         if wanted.drops != self.drops:
             raise refuse(Status.AGAIN, "an index was dropped meanwhile: deal again without its records")
         if bool(wanted.slices) != bool(wanted.path):
@@ -392,10 +401,14 @@ class ManifestState:
         if place == len(self.generations) - 1:
             raise refuse(Status.INVALID_PARAM, "the last generation cannot end: add another one first")
         logs = self.generations[place].logs
-        if len(wanted.ends) != len(logs) or any(
-            end < self.dealt[log] for log, end in zip(logs, wanted.ends, strict=True)
-        ):
-            raise refuse(Status.INVALID_PARAM, "the end of each log expected, not before what is dealt")
+        if len(wanted.ends) != len(logs):
+            raise refuse(Status.INVALID_PARAM, f"generation {wanted.number}: the end of each log expected")
+        for log, end in zip(logs, wanted.ends, strict=True):
+            if end < self.dealt[log]:
+                # as of a deal: somebody found a later tail, and dealt up to it
+                raise refuse(
+                    Status.AGAIN, f"log {log} is dealt up to {self.dealt[log]} already: look for its end again"
+                )
         self.generations[place] = RoutingGeneration(wanted.number, logs, tuple(wanted.ends))
         self._close_generations()
 

@@ -12,7 +12,17 @@ from pyspark.sql import SparkSession
 
 from indexlog.effects import ConfirmView, DoWork, FindTails, ManifestOutcome, ProposeCommand, Steps, View
 from indexlog.index_log import IndexLog
-from indexlog.jobs import DealReport, MergeReport, commit_merge, find_cuts, floors_of, job, merge_plans, refused
+from indexlog.jobs import (
+    DealReport,
+    MergeReport,
+    commit_merge,
+    find_cuts,
+    floors_of,
+    job,
+    merge_plans,
+    range_to_deal,
+    refused,
+)
 from indexlog.manifest.commands import Deal, OutputFile
 from indexlog.manifest.parts import JobKind
 from indexlog.merging import MergeTask, merge_work
@@ -51,10 +61,11 @@ class OnSpark:
             yield ConfirmView()
             while (generation := view().generation()) is not None:
                 tails: Mapping[int, int] = yield FindTails(generation.logs)
-                ends = tails if generation.ends is None else dict(zip(generation.logs, generation.ends, strict=True))
-                # logs that others dealt to their ends meanwhile are not among those of the manifest any more
                 while ranges := {
-                    log: (start, end) for log, end in ends.items() if (start := view().dealt.get(log, end) + 1) <= end
+                    log: (start, end)
+                    for log, tail in tails.items()
+                    for start, end in [range_to_deal(view, log, tail)]
+                    if start <= end
                 }:
                     yield from self._deal_ranges(view, token, ranges, bytes_max, report)
                 now = view().generation()
@@ -78,7 +89,7 @@ class OnSpark:
                 command = Deal(token, log, start, until, drops, each.unreadable, each.path, each.entries())
                 outcome: ManifestOutcome = yield ProposeCommand(command)
                 if outcome.refused is Status.AGAIN:
-                    return  # an index was dropped meanwhile: again from where dealing stands
+                    return  # an index was dropped meanwhile, or the log ended before `until`: again from where dealing stands
                 if outcome.refused is Status.STALE:
                     report.overtaken += 1
                     break

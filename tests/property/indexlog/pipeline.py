@@ -231,7 +231,18 @@ class Pipeline:
             for log in each.logs:
                 self.ended.add(log)
                 yield ConfirmView()
-            yield ProposeCommand(EndGeneration(each.number, [len(self.raw[log]) for log in each.logs]))
+            outcome: ManifestOutcome | None = None
+            while outcome is None or outcome.refused is Status.AGAIN:
+                ends = [len(self.raw[log]) for log in each.logs]
+                yield ConfirmView()
+                outcome = yield ProposeCommand(EndGeneration(each.number, ends))
+                if outcome.refused is Status.INVALID_PARAM:
+                    raise Divergence(f"raw logs cannot end: {outcome.reason}")
+
+    def change_sequencer(self) -> None:
+        """The tail of a raw log that has ended goes up, although nothing is written."""
+        if self.ended:
+            self.raw[self.rng.choice(sorted(self.ended))].append(b"")
 
     def trim(self) -> None:
         """What a raw log has is trimmed up to some place that is dealt, as far as another process knows."""
@@ -308,6 +319,7 @@ class Pipeline:
             self.write()
         elif chance < 0.25:
             self.trim()
+            self.change_sequencer()
         elif chance < 0.75 and self.actors:
             actor = rng.choice(self.actors)
             for _ in range(rng.choice([1, 1, 2, 5])):

@@ -47,6 +47,8 @@ class Bench:
         self.store = MemoryStore()
         self.entries: list[Sequence[bytes]] = []
         self.largest = self.reads = 0
+        self.on_effect: dict[type[IndexEffect], list[m.ManifestCommand]] = {}
+        """What others do to the manifest behind the first effect of a type."""
         self.propose(m.Initialize("memory", [LOG]))
 
     def propose(self, command: m.ManifestCommand) -> ManifestOutcome:
@@ -73,6 +75,8 @@ class Bench:
                 sent = self._do(effect)
             except (LogDeviceError, OSError) as problem:
                 error = problem
+            for command in self.on_effect.pop(type(effect), []):
+                assert self.propose(command).refused is None
 
     def _do(self, effect: IndexEffect) -> Any:
         match effect:
@@ -80,8 +84,8 @@ class Bench:
                 return self.propose(command)
             case ConfirmView():
                 return None
-            case FindTails():
-                return {LOG: len(self.entries)}
+            case FindTails(logs):
+                return {log: len(self.entries) if log == LOG else 0 for log in logs}
             case ReadRange(_, start, until):
                 self.reads += 1
                 entries = enumerate(self.entries[start - 1 : until], start)
@@ -117,6 +121,19 @@ def test_an_entry_is_dealt_whole() -> None:
     report = bench.run(deal_job(lambda: bench.state, bench.store))
     assert report.containers == 3
     assert [part.records for parts in bench.state.indexes.values() for part in parts] == [1] * 12_000
+
+
+@pytest.mark.parametrize("ends_behind", [ReadRange, DoWork])
+def test_a_log_that_ends_while_it_is_dealt_is_dealt_to_its_end(ends_behind: type[IndexEffect]) -> None:
+    """Its tail was found behind the end: tails go up without records when a sequencer changes."""
+    bench = Bench()
+    bench.entries = [[put("books", "a")], [put("books", "b")], [b""], []]
+    bench.propose(m.AddGeneration([LOG + 1]))
+    bench.on_effect[ends_behind] = [m.EndGeneration(0, [3])]
+    report = bench.run(deal_job(lambda: bench.state, bench.store))
+    assert (report.records, report.containers, report.overtaken) == (2, 1, 0)
+    assert bench.documents("books") == ["a", "b"]
+    assert [each.number for each in bench.state.generations] == [1]
 
 
 def test_an_index_of_very_many_slices_is_merged_by_commands_that_fit() -> None:

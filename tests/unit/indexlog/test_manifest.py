@@ -140,17 +140,26 @@ def test_the_next_generation_is_written_to_when_the_one_before_has_ended_and_dea
     assert state.writable() is None
     check_refused(state, AddGeneration([4]), "AGAIN")
     check_refused(state, Deal(1, 3, 1, 1, 0, 0, "1/x", SLICES), "STALE: log 3 is not one of those")
-    check_refused(state, EndGeneration(0, [2, 0]), "not before what is dealt")
-    check_refused(state, EndGeneration(0, [4]), "the end of each log")
+    check_refused(state, EndGeneration(0, [2, 0]), "AGAIN: log 1 is dealt up to 3 already")
+    check_refused(state, EndGeneration(0, [4]), "INVALID_PARAM: generation 0: the end of each log")
     apply(state, EndGeneration(0, [4, 2]))
     assert state.writable() is not None
     assert state.undealt_logs() == [(1, 4), (2, 2), (3, None)]
-    check_refused(state, Deal(1, 1, 4, 5, 0, 0, "1/x", SLICES), "5 is not in what can be dealt")
+    check_refused(state, Deal(1, 1, 4, 5, 0, 0, "1/x", SLICES), "AGAIN: log 1 ended at 4 meanwhile")
     apply(state, Deal(1, 1, 4, 4, 0, 0, "1/4", SLICES))
     check_refused(state, Deal(1, 3, 1, 1, 0, 0, "1/x", SLICES), "STALE: log 3 is not one of those")
     apply(state, Deal(1, 2, 1, 2, 0, 0, "", []), Deal(1, 3, 1, 1, 0, 0, "1/x", SLICES))
     assert [each.number for each in state.generations] == [1]
     assert state.dealt == {3: 1}
+
+
+def test_the_end_of_a_raw_log_is_told_until_its_generation_is_dealt_whole() -> None:
+    state = apply(dealt(), AddGeneration([3]))
+    assert [state.end_of(log) for log in (1, 2, 3, 4)] == [None] * 4
+    apply(state, EndGeneration(0, [4, 2]))
+    assert [state.end_of(log) for log in (1, 2, 3, 4)] == [4, 2, None, None]
+    apply(state, Deal(1, 1, 4, 4, 0, 0, "1/4", SLICES), Deal(1, 2, 1, 2, 0, 0, "", []))
+    assert [state.end_of(log) for log in (1, 2, 3, 4)] == [None] * 4
 
 
 def test_a_drop_that_found_earlier_tails_brings_nothing_back() -> None:

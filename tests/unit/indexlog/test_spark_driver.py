@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from client.replica.commands import StateVersion
+from client.replica.commands import CommandRefused, StateVersion, refusal
 from indexlog.effects import ConfirmView, FindTails, ManifestOutcome, ProposeCommand
 from indexlog.manifest.commands import (
     AddGeneration,
@@ -103,6 +103,36 @@ def test_a_job_of_dealing_ends_although_more_is_written(monkeypatch: pytest.Monk
     assert proposed == ProposeCommand(Deal(2, 1, 1, 5, 0, 0, "", []))
     apply(state, proposed.command)
     assert steps.send(ManifestOutcome(1)) == ProposeCommand(EndJob(2)), "whatever was written behind 5"
+
+
+@pytest.mark.parametrize("ends_behind_the_task", [False, True])
+def test_a_log_that_ends_meanwhile_is_dealt_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, ends_behind_the_task: bool
+) -> None:
+    """Its tail was found behind the end: tails go up without records when a sequencer changes."""
+    state = ManifestState()
+    apply(state, Initialize("memory", [1]), BeginJob(), AddGeneration([2]))
+    end = EndGeneration(0, [5])
+    steps = dealing(state)
+    monkeypatch.setattr(OnSpark, "_make_containers", lambda *_: [])
+    assert steps.send(None) == ProposeCommand(BeginJob(JobKind.DEAL))
+    apply(state, BeginJob(JobKind.DEAL))
+    assert steps.send(ManifestOutcome(2)) == ConfirmView()
+    assert steps.send(None) == FindTails((1,))
+    if ends_behind_the_task:
+        work = steps.send({1: 9})
+        proposed = steps.send(work.work())
+        apply(state, end)
+        with pytest.raises(CommandRefused, match="ended at 5") as refused:
+            apply(state, proposed.command)
+        work = steps.send(ManifestOutcome(0, *refusal(str(refused.value))))
+    else:
+        apply(state, end)
+        work = steps.send({1: 9})
+    proposed = steps.send(work.work())
+    assert proposed == ProposeCommand(Deal(2, 1, 1, 5, 0, 0, "", []))
+    apply(state, proposed.command)
+    assert steps.send(ManifestOutcome(1)) == FindTails((2,))
 
 
 def test_raw_logs_are_dealt_with_the_identity_of_the_job() -> None:
