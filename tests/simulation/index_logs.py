@@ -18,7 +18,7 @@ from client.receipt import Receipt
 from indexlog import paging, stored
 from indexlog.index_log import IndexLog, make_index_log
 from indexlog.jobs import collect_job, deal_job
-from indexlog.paging import IndexPage, PageExpired
+from indexlog.paging import IndexPage, PageExpired, PageToken
 from indexlog.places import raw_group
 from indexlog.planning import ALL_AT_ONCE, MergePolicy
 from indexlog.records import LogRecord, Modification, decode_record, document, merge
@@ -26,7 +26,14 @@ from indexlog.stores import MemoryStore
 from indexlog.writer import IndexWriter
 from logdevice_py import LogDeviceError, Record, SimCluster, Status
 from logdevice_py.core.status import CorruptEntryError
-from tests.simulation.index_log_history import IndexDrop, IndexLogHistory, RawPlace, ReadIndex, WrittenStep
+from tests.simulation.index_log_history import (
+    ExpiredToken,
+    IndexDrop,
+    IndexLogHistory,
+    RawPlace,
+    ReadIndex,
+    WrittenStep,
+)
 from tests.simulation.index_log_processes import (
     LOOKED_FOR_TAILS,
     Fate,
@@ -222,8 +229,7 @@ class TroubledIndexLog:
                 try:
                     page = await self.next_page(servers, index, page.next_token, rng)
                 except PageExpired:
-                    assert not round_, "rule 3: pages of raw logs expire where they were begun"
-                    self.history.expired.append(moment.serial)
+                    self.history.expired.append(self.expired_token(page.next_token))
                     return
             there = {docid: left for docid, change in found.items() if (left := document(change)) is not None}
             self.history.reads.append(ReadIndex(index, began, moment.serial, moment.boundary(), there))
@@ -237,6 +243,11 @@ class TroubledIndexLog:
             except PageExpired:  # it was dropped, or raw logs were changed twice
                 self.history.told["lost track"] += 1
                 return
+
+    def expired_token(self, token: str) -> ExpiredToken:
+        """One that was not served at this moment."""
+        at = PageToken.decode(token)
+        return ExpiredToken(at.serial, tuple(log for log, _, _ in at.tail), self.history.undealt)
 
     def add(self, found: dict[str, Modification], page: IndexPage) -> None:
         """To what was read before."""

@@ -12,7 +12,7 @@ from tests.simulation import deliberate_index_log
 from tests.simulation.deliberate_fault import FAULTS
 from tests.simulation.deliberate_hunt import failure_with, look_for
 from tests.simulation.features import run_features
-from tests.simulation.index_log_history import Boundary, IndexLogHistory, RawPlace, ReadIndex, WrittenStep
+from tests.simulation.index_log_history import Boundary, ExpiredToken, IndexLogHistory, RawPlace, ReadIndex, WrittenStep
 from tests.simulation.index_logs import INDEXES, troubled_index_log
 from tests.slow import quick
 
@@ -117,8 +117,24 @@ def test_a_history_that_is_wrong_does_not(lsn: int, number: int, raw: dict[int, 
         history.check({place(at): step(each) for at, each in raw.items()})
 
 
-def test_a_token_that_expires_before_its_state_is_forgotten_is_told() -> None:
+@pytest.mark.parametrize(
+    ("serial", "undealt", "text"),
+    [
+        (3, 1, "rule 3: a token of state 3, and of generations from 0 on expired, 1 is not dealt, 0 was forgotten"),
+        (None, 1, "rule 3: a token of generations from 0 on expired, 1 is not dealt"),
+    ],
+)
+def test_a_token_that_expires_too_early_is_told(serial: int | None, undealt: int, text: str) -> None:
     history = written(1)
-    history.expired.append(3)
-    with pytest.raises(AssertionError, match="rule 3: a token of state 3 expired, 0 was forgotten last"):
+    history.generations = {7: 0, 8: 1}
+    history.expired.append(ExpiredToken(serial, (7, 8), undealt))
+    with pytest.raises(AssertionError, match=text):
         history.check({place(1): step(1)})
+
+
+@pytest.mark.parametrize("serial", [3, None])
+def test_a_token_expires_when_its_raw_logs_and_those_after_them_are_dealt_whole(serial: int | None) -> None:
+    history = written(1)
+    history.generations = {7: 0, 8: 1}
+    history.expired.append(ExpiredToken(serial, (7, 8), 2))
+    history.check({place(1): step(1)})
