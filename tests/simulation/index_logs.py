@@ -223,13 +223,13 @@ class TroubledIndexLog:
             moment = LOOKED_FOR_TAILS.get()
             while True:
                 self.add(found, page)
-                if page.next_token is None:
+                if (token := page.next_token) is None:
                     break
                 await asyncio.sleep(rng.choice((0, 0, 0, 0.1, 2)))
                 try:
-                    page = await self.next_page(servers, index, page.next_token, rng)
+                    page = await self.next_page(servers, index, token, rng)
                 except PageExpired:
-                    self.history.expired.append(self.expired_token(page.next_token))
+                    self.history.expired.append(self.expired_token(token))
                     return
             there = {docid: left for docid, change in found.items() if (left := document(change)) is not None}
             self.history.reads.append(ReadIndex(index, began, moment.serial, moment.boundary(), there))
