@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from client.client import Client
@@ -63,4 +64,5 @@ async def work(file: str, name: str, directory: Path) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in what they put in the background
-    asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
