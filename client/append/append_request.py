@@ -384,6 +384,9 @@ class AppendRequests:
             self._inquiries.ask(message.log, frame.node, now)
             self._routes.forget(message.log, frame.node)
             self._hold(frame, now)
+        elif answer.status is Status.BADPAYLOAD and crc32c(message.payload) == message.crc:
+            marks.hit("client_append_damaged_on_the_way")  # what leaves here is as it was made
+            self._hold(frame, now)
         elif answer.status is Status.ACCESS:
             refused = self._routes.refused(message.log, Permission.APPEND)
             self._fail(frame, refused.status, maybe_applied=False, detail=refused.detail)

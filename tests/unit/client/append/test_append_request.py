@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from client.append import append_request
 from client.guard_arguments import guard_argument
 from client.guards import START
 from client.receipt import Receipt
@@ -420,7 +421,27 @@ class TestRetries:
         bench.pass_time(10_000)
         assert [message.payload for _, message in bench.taken()] == [b"1", b"2", b"3", b"4"]
 
-    @pytest.mark.parametrize("status", [Status.NOSPC, Status.DISABLED, Status.TOOBIG, Status.BADPAYLOAD])
+    def test_what_arrived_otherwise_than_it_was_sent_is_sent_again(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message, Status.BADPAYLOAD))
+        bench.pass_time(1_000_000)
+        node, again = bench.one()
+        assert (again.payload, again.crc) == (message.payload, message.crc)
+        bench.answer(node, appended(again))
+        assert promise.result is not None
+
+    def test_what_was_damaged_here_is_not_sent_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        monkeypatch.setattr(append_request, "crc32c", lambda payload: message.crc ^ 1)
+        bench.answer(node, appended(message, Status.BADPAYLOAD))
+        assert promise.failure.status is Status.BADPAYLOAD
+        assert not promise.failure.maybe_applied
+
+    @pytest.mark.parametrize("status", [Status.NOSPC, Status.DISABLED, Status.TOOBIG])
     def test_what_another_try_would_not_change_fails_at_once(self, status: Status) -> None:
         bench = Bench()
         promise = append(bench)
