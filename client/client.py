@@ -775,7 +775,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         progress = flag_argument("progress", progress)
         chosen = writer_options(self._writer_section, options)
         self.future().cancel()
-        sealer = None if encryption is None else encryption.writing()
+        sealer = None if encryption is None else encryption.writing_streams()
         streams = self.session.writer(chosen, self._finder, sealer)
         if progress:
             self._progress[streams] = Progress("written", partial(_written, streams))

@@ -1,10 +1,14 @@
 """Encryption by the client: what a BufferedWriter appends, and a reader gets, is never seen by a node.
 
 Keys have names, so that they can be changed: a batch says by which key it was encrypted. The cipher is AES-256-GCM, with a random nonce for each batch.
+
+A write stream numbers its batches when it seals them, and stores each once and in order. So in the log the numbers of a stream only rise, and a reader
+that finds one that does not knows that a node repeated or moved a batch. Numbers may be missing: of frames that failed.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,13 +17,29 @@ from typing import Any, Final
 
 from client.public_names import PublicNames
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN_INVALID, Lsn, format_lsn
 from logdevice_py.core.principal import check_principal_name
-from logdevice_py.core.sealed_batch import KEY_NAME_MAX, NONCE_SIZE, Seal, decode_sealed, encode_sealed, proved
+from logdevice_py.core.sealed_batch import (
+    KEY_NAME_MAX,
+    NONCE_SIZE,
+    STREAM_SIZE,
+    VERSION_MARK,
+    BatchPlace,
+    OpenBatches,
+    OpenSealed,
+    Seal,
+    SealedBatch,
+    decode_sealed,
+    encode_sealed,
+    proved,
+)
 from logdevice_py.core.status import LogDeviceError, Status
 
 KEYS_VARIABLE: Final = "LOGDEVICE_KEYS_FILE"
 _KEY_SIZE: Final = 32
 _OTHERS: Final = 0o077
+_STREAMS_MAX: Final = 10_000
+"""Write streams of which a reader of a log remembers how far it has read; some 2 MB. Those that were silent for longest are forgotten, and not compared."""
 FindKey = Callable[[str], bytes | None]
 Sealer = Callable[[LogId], Seal]
 """Gives for each log what encrypts its batches."""
@@ -79,44 +99,123 @@ class EncryptionKeys(PublicNames):
         return self._ciphers[name]
 
     def writing(self) -> Sealer:
-        """What gives for each log what encrypts its batches.
+        """What gives for each log what encrypts batches that are no part of a write stream: nobody knows their order, and a client may send one again.
 
         Raises:
-            LogDeviceError: INVALID_PARAM: these keys are for readers.
+            LogDeviceError: INVALID_PARAM: these keys are for readers, or the key's name ends as a version does.
         """
+        seal = self._seal()
+        return lambda log: partial(seal, log, None)
+
+    def writing_streams(self) -> Sealer:
+        """What gives for each write stream, of a log, what encrypts its batches. They are sealed in the order in which they are stored.
+
+        Raises:
+            LogDeviceError: as `writing`.
+        """
+        seal = self._seal()
+
+        def stream(log: LogId) -> Seal:
+            own, numbers = os.urandom(STREAM_SIZE), itertools.count(1)
+            return lambda batch, records: seal(log, BatchPlace(own, next(numbers)), batch, records)
+
+        return stream
+
+    def _seal(self) -> Callable[[LogId, BatchPlace | None, bytes, int], bytes]:
         name = self._write_with
         if not name:
             text = "encryption: these keys are for readers: name in write_with which one writers use"
             raise LogDeviceError(Status.INVALID_PARAM, text)
+        if VERSION_MARK in name:
+            text = f"write_with: {name!r} contains {VERSION_MARK!r}, which readers take for the version of a batch: use another name"
+            raise LogDeviceError(Status.INVALID_PARAM, text)
         cipher = self._cipher(name)
 
-        def seal(log: LogId, batch: bytes, records: int) -> bytes:
+        def seal(log: LogId, place: BatchPlace | None, batch: bytes, records: int) -> bytes:
             nonce = os.urandom(NONCE_SIZE)
-            return encode_sealed(name, nonce, len(batch), cipher.encrypt(nonce, batch, proved(name, log, records)))
+            encrypted = cipher.encrypt(nonce, batch, proved(name, log, records, place))
+            return encode_sealed(SealedBatch(name, nonce, encrypted, place), len(batch))
 
-        return lambda log: partial(seal, log)
+        return seal
 
-    def open(self, log: LogId, payload: bytes, records: int) -> bytes:
-        """The batch within a sealed one.
+    def reading(self) -> OpenSealed:
+        """What opens the batches of one log for one reader, which reads forward.
+
+        Each batch raises LogDeviceError when it cannot be had: NOKEY, or MISPLACED when an earlier entry, or an earlier batch of its entry, holds the
+        same batch or a later one of its stream.
+        """
+        return _Opener(self).entry
+
+    def open(self, log: LogId, sealed: SealedBatch, records: int) -> bytes:
+        """The batch within a sealed one, wherever it stands in the log.
 
         Raises:
             LogDeviceError: NOKEY.
-            CorruptEntryError: it is none.
         """
         from cryptography.exceptions import InvalidTag
 
-        name, nonce, encrypted = decode_sealed(payload)
+        name = sealed.key_name
         cipher = self._cipher(name)
         if cipher is None:
-            raise LogDeviceError(
-                Status.NOKEY,
-                f"log {log} has records that are encrypted by key {name!r}, which is not among those given",
-            )
+            text = f"log {log} has records that are encrypted by key {name!r}, which is not among those given"
+            if VERSION_MARK in name:
+                text += ": a later version of this program sealed them, upgrade this one"
+            raise LogDeviceError(Status.NOKEY, text)
         try:
-            batch: bytes = cipher.decrypt(nonce, encrypted, proved(name, log, records))
+            batch: bytes = cipher.decrypt(sealed.nonce, sealed.encrypted, proved(name, log, records, sealed.place))
         except InvalidTag:
             text = f"log {log} has records that the key {name!r} does not open: it is another key of that name, or somebody changed them"
             raise LogDeviceError(Status.NOKEY, text) from None
+        return batch
+
+
+class _Opener:
+    """Opens the batches of one log, and compares their places."""
+
+    __slots__ = ("_here", "_keys", "_lsn", "_seen")
+
+    def __init__(self, keys: EncryptionKeys) -> None:
+        self._keys = keys
+        self._lsn = LSN_INVALID
+        """Of the entry that is being unpacked."""
+        self._here: dict[bytes, int] = {}
+        """Of that entry: the number of the last batch of each stream. The entry may be unpacked again: a reader stays where it cannot go on."""
+        self._seen: dict[bytes, tuple[int, Lsn]] = {}
+        """Of the entries before: the number of the last batch of each stream, and where it was. First the stream that was silent for longest."""
+
+    def entry(self, log: LogId, lsn: Lsn) -> OpenBatches:
+        """What opens the batches of the entry at `lsn`, which is not before the last one."""
+        assert lsn >= self._lsn, (lsn, self._lsn)
+        if self._here:
+            if lsn > self._lsn:
+                self._remember()
+            self._here = {}
+        self._lsn = lsn
+        return partial(self._open, log)
+
+    def _remember(self) -> None:
+        seen = self._seen
+        for stream, number in self._here.items():
+            seen.pop(stream, None)
+            seen[stream] = number, self._lsn
+        while len(seen) > _STREAMS_MAX:
+            del seen[next(iter(seen))]
+
+    def _open(self, log: LogId, payload: bytes, records: int) -> bytes:
+        sealed = decode_sealed(payload)
+        batch = self._keys.open(log, sealed, records)
+        if sealed.place is not None:
+            stream, number = sealed.place
+            last, where = self._seen.get(stream, (0, self._lsn))
+            if stream in self._here:
+                last, where = self._here[stream], self._lsn
+            if number <= last:
+                text = (
+                    f"log {log}: the encrypted batch at {format_lsn(self._lsn)} is number {number} of its writer, and number {last} is at {format_lsn(where)}: "
+                    "a node repeated a batch or moved one. Find out which nodes can be trusted; a reader that starts behind it goes on"
+                )
+                raise LogDeviceError(Status.MISPLACED, text)
+            self._here[stream] = number
         return batch
 
 

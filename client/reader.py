@@ -174,7 +174,7 @@ class Reader(ItemReader):
         )
         self._stream = self._reading.stream
         if self._encryption is not None:
-            self._stream.open_with(self._encryption.open)
+            self._stream.open_with(self._encryption.reading())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "reading" if self._opened else "not open"

@@ -18,8 +18,9 @@ from logdevice_py.core.entry import (
 )
 from logdevice_py.core.extensions import parse_extensions
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.record_keys import body_keys
-from logdevice_py.core.sealed_batch import OpenSealed, decode_sealed
+from logdevice_py.core.sealed_batch import OpenBatches, OpenSealed, decode_sealed
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 
 _METADATA: Final = int(EntryFlags.METADATA)
@@ -58,14 +59,13 @@ def rank_of(image: bytes) -> tuple[int, int]:
     return (1 if flags & EntryFlags.WRITTEN_BY_RECOVERY else 0, int.from_bytes(image[4:8], "big"))
 
 
-def no_keys(log: LogId, payload: bytes, records: int) -> bytes:
-    """What a reader without keys does with a sealed batch.
+def no_keys(log: LogId, lsn: Lsn) -> OpenBatches:
+    """What a reader without keys does with the sealed batches of an entry: it raises NOKEY."""
+    return partial(_refuse, log)
 
-    Raises:
-        LogDeviceError: NOKEY.
-        CorruptEntryError: it is none.
-    """
-    name, _, _ = decode_sealed(payload)
+
+def _refuse(log: LogId, payload: bytes, records: int) -> bytes:
+    name = decode_sealed(payload).key_name
     text = f"log {log} has records that are encrypted by key {name!r}: give the reader its keys (encryption=; of programs --keys or LOGDEVICE_KEYS_FILE)"
     raise LogDeviceError(Status.NOKEY, text)
 
@@ -74,7 +74,7 @@ def entry_records(header: EntryHeader, image: bytes, open_sealed: OpenSealed = n
     """The records of a verified entry: exactly as many as its header declares, None for each that cannot be read.
 
     Raises:
-        LogDeviceError: NOKEY, or what else `open_sealed` raises: they are encrypted.
+        LogDeviceError: NOKEY, MISPLACED, or what else `open_sealed` raises: they are encrypted.
     """
     if header.flags & _METADATA:
         return [body_of(image)]
@@ -84,7 +84,7 @@ def entry_records(header: EntryHeader, image: bytes, open_sealed: OpenSealed = n
         parts = parse_constituents(body_view(image))
     except CorruptEntryError:
         return [None] * header.records
-    opened = partial(open_sealed, header.log)
+    opened = open_sealed(header.log, header.lsn)
     if len(parts) == 1 and parts[0].records == header.records:
         return constituent_records(parts[0], opened)
     if sum(part.records for part in parts) != header.records:

@@ -79,7 +79,7 @@ class ReadyQueue:
         taken in parts: it may hold atomic batches.
 
         Raises:
-            LogDeviceError: NOKEY: the next records are encrypted, and cannot be opened. Nothing was taken.
+            LogDeviceError: NOKEY, MISPLACED: the next records are encrypted, and cannot be opened. Nothing was taken.
         """
         batch = RecordBatch(self._log)
         items = self._items

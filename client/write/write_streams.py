@@ -18,7 +18,7 @@ from logdevice_py.core.batch import BATCH_OVERHEAD
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
-from logdevice_py.core.sealed_batch import SEALED_OVERHEAD, Seal
+from logdevice_py.core.sealed_batch import PLACED_OVERHEAD, Seal
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -104,7 +104,7 @@ class WriteStreams:
         if attributes is None:
             raise config.unknown(log)
         most = int(attributes.max_payload_bytes)
-        return most if not self._seals else max(0, most - SEALED_OVERHEAD - BATCH_OVERHEAD)
+        return most if not self._seals else max(0, most - PLACED_OVERHEAD - BATCH_OVERHEAD)
 
     def append(
         self,

@@ -7,7 +7,7 @@ touches the records' bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgpack
@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.core.compression import Compression, pack, unpack
 from logdevice_py.core.entry import BODY_SIZE_MAX, Constituent, ConstituentFlags
 from logdevice_py.core.record_keys import split_keys
-from logdevice_py.core.sealed_batch import is_sealed
+from logdevice_py.core.sealed_batch import OpenBatches, is_sealed
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.unpacking import unpack_flat
 
@@ -69,7 +69,7 @@ def unpacked_size(payload: bytes, flags: int) -> int:
     return len(payload) if codec == Compression.NONE or size > BODY_SIZE_MAX else int(size)
 
 
-def constituent_records(part: Constituent, opened: Callable[[bytes, int], bytes] | None = None) -> list[bytes | None]:
+def constituent_records(part: Constituent, opened: OpenBatches | None = None) -> list[bytes | None]:
     """The records of one constituent: exactly as many as it declares; None stands for each that cannot be read.
 
     A bad blob thus never shifts the positions of the records around it.

@@ -61,6 +61,7 @@ class Status(enum.IntEnum):
     TRANSACTION_ID_TOO_LOW = 713
     THROTTLED = 714
     NOKEY = 715
+    MISPLACED = 716
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,9 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.ENDED: _T(False, False, "the log was ended: nothing follows"),
     Status.TRANSACTION_ID_TOO_LOW: _T(False, False, "the log holds a greater transaction id"),
     Status.NOKEY: _T(False, False, "records are encrypted, and the reader does not have the key"),
+    Status.MISPLACED: _T(
+        False, False, "encrypted records are not where their writer put them: a node repeated or moved them"
+    ),
     Status.THROTTLED: _T(
         True, False, "the log or the sender is over its quota; wait for the time that the error names, if it names one"
     ),

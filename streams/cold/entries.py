@@ -66,7 +66,7 @@ def unpack_entry(header: EntryHeader, image: bytes, open_sealed: OpenSealed = no
     """A verified entry unpacked.
 
     Raises:
-        LogDeviceError: NOKEY, or what else `open_sealed` raises: its records are encrypted.
+        LogDeviceError: NOKEY, MISPLACED, or what else `open_sealed` raises: its records are encrypted.
     """
     records, keys = entry_records(header, image, open_sealed), entry_keys(header, image)
     if keys is not None and None in records:

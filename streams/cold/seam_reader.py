@@ -70,7 +70,7 @@ class SeamReader(ItemReader):
         self._delivery = ColdDelivery(self.log, max(start, LSN.OLDEST))
         keys: EncryptionKeys | None = options.get("encryption")
         keys = environment_keys() if keys is None else keys
-        self._open_sealed = no_keys if keys is None else keys.open
+        self._open_sealed = no_keys if keys is None else keys.reading()
         self._pending: list[tuple[EntryHeader, bytes] | Gap] = []
         """Came from the cluster and is not delivered, last first."""
         self._filling: tuple[Gap, AsyncGenerator[list[UnpackedItem]]] | None = None

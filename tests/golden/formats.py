@@ -94,7 +94,7 @@ from logdevice_py.core.ids import (
 from logdevice_py.core.lsn import LSN as PublicLsn
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
-from logdevice_py.core.sealed_batch import decode_sealed, encode_sealed, proved
+from logdevice_py.core.sealed_batch import BatchPlace, SealedBatch, decode_sealed, encode_sealed, proved
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.event_log.events import (
@@ -286,12 +286,18 @@ def batch_cases() -> Iterator[GoldenCase]:
             lambda data: {"codec": Compression(data[0]), "records": decode_batch(data, 3)},
             written=codec is Compression.NONE,  # a library may pack better one day
         )
-    yield GoldenCase(
-        "sealed batch",
-        encode_sealed("k1", bytes(range(12)), 300, bytes(range(100, 120))),
-        lambda data: dict(zip(("key", "nonce", "encrypted"), decode_sealed(data), strict=True)),
-    )
+    nonce, encrypted = bytes(range(12)), bytes(range(100, 120))
+    place = BatchPlace(bytes(range(16)), 513)
+    for what, where in (("sealed batch", None), ("sealed batch with a place", place)):
+        yield GoldenCase(
+            what, encode_sealed(SealedBatch("k1", nonce, encrypted, where), 300), lambda data: _taken_apart(decode_sealed(data))
+        )
     yield GoldenCase("what a sealed batch proves", proved("k1", LogId(7), 3), lambda data: {"length": len(data)})
+    yield GoldenCase(
+        "what a sealed batch with a place proves",
+        proved("k1", LogId(7), 3, place),
+        lambda data: {"length": len(data)},
+    )
     yield GoldenCase("batch of one record", encode_batch([b"x"]), lambda data: {"records": decode_batch(data, 1)})
     yield GoldenCase(
         "keys before a record",
@@ -306,6 +312,11 @@ def batch_cases() -> Iterator[GoldenCase]:
 
 
 # A shard's store
+
+
+def _taken_apart(sealed: SealedBatch) -> dict[str, Any]:
+    fields: dict[str, Any] = {"key": sealed.key_name, "nonce": sealed.nonce, "encrypted": sealed.encrypted}
+    return fields if sealed.place is None else fields | sealed.place._asdict()
 
 
 def _dict_of(names: str, split: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

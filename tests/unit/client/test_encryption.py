@@ -22,7 +22,7 @@ from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryHeader, encode_body, encode_entry
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import compose_lsn
-from logdevice_py.core.sealed_batch import SEALED_OVERHEAD, decode_sealed, is_sealed
+from logdevice_py.core.sealed_batch import PLACED_OVERHEAD, SEALED_OVERHEAD, decode_sealed, is_sealed
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from tests.unit.client.fakes import LOG, FakePromise, cluster
@@ -50,7 +50,7 @@ class TestBatches:
         assert is_sealed(payload)
         assert b"secret" not in payload
         assert len(payload) <= len(encode_batch(RECORDS)) + SEALED_OVERHEAD
-        assert entry_records(*entry(payload, 3), KEYS.open) == RECORDS
+        assert entry_records(*entry(payload, 3), KEYS.reading()) == RECORDS
 
     def test_equal_records_are_sealed_differently(self) -> None:
         assert sealed() != sealed()
@@ -63,7 +63,7 @@ class TestBatches:
 
     def test_a_reader_with_other_keys_is_told_which_one_it_lacks(self) -> None:
         with pytest.raises(LogDeviceError, match="by key 'k2', which is not among those given") as caught:
-            entry_records(*entry(sealed(), 3), EncryptionKeys({"k1": KEY}).open)
+            entry_records(*entry(sealed(), 3), EncryptionKeys({"k1": KEY}).reading())
         assert caught.value.status is Status.NOKEY
 
     @pytest.mark.parametrize("what", ["wrong key", "other log", "other count", "changed"])
@@ -78,20 +78,20 @@ class TestBatches:
         else:
             payload = payload[:-1] + bytes([payload[-1] ^ 1])
         with pytest.raises(LogDeviceError, match="the key 'k2' does not open") as caught:
-            entry_records(*entry(payload, count, log), keys.open)
+            entry_records(*entry(payload, count, log), keys.reading())
         assert caught.value.status is Status.NOKEY
 
     def test_what_is_cut_off_is_damaged(self) -> None:
         for length in (1, 6, 10, 20):
-            assert entry_records(*entry(sealed()[:length], 3), KEYS.open) == [None] * 3
+            assert entry_records(*entry(sealed()[:length], 3), KEYS.reading()) == [None] * 3
 
     def test_records_in_clear_are_read_as_ever(self) -> None:
-        assert entry_records(*entry(encode_batch(RECORDS), 3), KEYS.open) == RECORDS
+        assert entry_records(*entry(encode_batch(RECORDS), 3), KEYS.reading()) == RECORDS
 
 
 class TestWriting:
     def batch(self) -> OpenBatch:
-        return OpenBatch(WriterSettings(compression="zstd"), 1 << 20, KEYS.writing()(LogId(7)))
+        return OpenBatch(WriterSettings(compression="zstd"), 1 << 20, KEYS.writing_streams()(LogId(7)))
 
     def test_a_frame_holds_a_sealed_batch_also_of_one_record(self) -> None:
         batch = self.batch()
@@ -101,19 +101,19 @@ class TestWriting:
         assert is_sealed(frame.payload)
         assert len(frame.payload) < 200, "it is packed first"
         assert frame.crc == crc32c(frame.payload)
-        assert entry_records(*entry(frame.payload, 1), KEYS.open) == [b"secret" * 100]
+        assert entry_records(*entry(frame.payload, 1), KEYS.reading()) == [b"secret" * 100]
 
     def test_the_longest_record_leaves_room_for_the_seal(self) -> None:
         w = WritingClient()
         plain = w.writer.payload_max(LOG)
-        encrypting = w.bench.session.writer(WriterSettings(), w, KEYS.writing())
-        assert encrypting.payload_max(LOG) < plain - SEALED_OVERHEAD
+        encrypting = w.bench.session.writer(WriterSettings(), w, KEYS.writing_streams())
+        assert encrypting.payload_max(LOG) < plain - PLACED_OVERHEAD
         with pytest.raises(LogDeviceError, match="TOOBIG"):
             encrypting.append(LOG, bytes(plain), FakePromise(), w.bench.now)
 
     def test_another_cluster_file_leaves_the_room_for_the_seal(self) -> None:
         w = WritingClient()
-        encrypting = w.bench.session.writer(WriterSettings(time_trigger_us=0), w, KEYS.writing())
+        encrypting = w.bench.session.writer(WriterSettings(time_trigger_us=0), w, KEYS.writing_streams())
         encrypting.append(LOG, b"x", FakePromise(), w.bench.now)
         w.bench.turn()
         for version, limit in ((2, 2000), (3, 1000)):
@@ -129,7 +129,7 @@ class TestWriting:
 
     def test_a_stream_is_not_taken_over(self) -> None:
         w = WritingClient()
-        encrypting = w.bench.session.writer(WriterSettings(), w, KEYS.writing())
+        encrypting = w.bench.session.writer(WriterSettings(), w, KEYS.writing_streams())
         with pytest.raises(LogDeviceError, match="cannot take a write stream over"):
             encrypting.take_over(LOG, b"w" * 16, 1)
 
@@ -143,10 +143,10 @@ class TestKeys:
             return KEY if name == "k2" else None
 
         keys = EncryptionKeys(find, write_with="k2")
-        assert entry_records(*entry(sealed(keys=keys), 3), keys.open) == RECORDS
+        assert entry_records(*entry(sealed(keys=keys), 3), keys.reading()) == RECORDS
         for _ in range(2):
             with pytest.raises(LogDeviceError, match="'k1'"):
-                keys.open(LogId(7), sealed(keys=EncryptionKeys({"k1": KEY}, "k1")), 3)
+                keys.open(LogId(7), decode_sealed(sealed(keys=EncryptionKeys({"k1": KEY}, "k1"))), 3)
         assert asked == ["k2", "k1"]
 
     def test_a_file_has_a_key_a_line_and_the_first_is_for_writers(self, tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ class TestKeys:
         path.chmod(0o600)
         keys = EncryptionKeys.from_file(path)
         payload = sealed(keys=keys)
-        assert decode_sealed(payload)[0] == "k2"
-        assert entry_records(*entry(payload, 3), KEYS.open) == RECORDS
+        assert decode_sealed(payload).key_name == "k2"
+        assert entry_records(*entry(payload, 3), KEYS.reading()) == RECORDS
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -203,7 +203,7 @@ def test_what_comes_before_is_handed_out_and_the_reader_stays_where_it_cannot_go
     for _ in range(2):
         with pytest.raises(LogDeviceError, match="NOKEY"):
             queue.take(100)
-    queue.open_sealed = KEYS.open
+    queue.open_sealed = KEYS.reading()
     assert queue.take(100).payloads == RECORDS
     assert (len(queue), queue.bytes) == (0, 0)
 
@@ -220,7 +220,7 @@ class TestPrograms:
         monkeypatch.setenv("LOGDEVICE_KEYS_FILE", str(path))
         keys = environment_keys()
         assert keys is not None
-        assert entry_records(*entry(sealed(), 3), keys.open) == RECORDS
+        assert entry_records(*entry(sealed(), 3), keys.reading()) == RECORDS
 
     @pytest.mark.parametrize("program", [cat, tail, write])
     def test_programs_take_a_file(self, tmp_path: Path, program: Any) -> None:
@@ -230,5 +230,5 @@ class TestPrograms:
         parsed = program.parser().parse_args(["-c", "x", "7", "--keys", str(path)])
         keys = keys_of(parsed)
         assert keys is not None
-        assert entry_records(*entry(sealed(keys=keys), 3), KEYS.open) == RECORDS
+        assert entry_records(*entry(sealed(keys=keys), 3), KEYS.reading()) == RECORDS
         assert keys_of(program.parser().parse_args(["-c", "x", "7"])) is None
