@@ -15,6 +15,8 @@ from typing import Any
 from google_crc32c import value as crc32c
 
 from client.effects import Connect
+from client.encryption import EncryptionKeys
+from client.read.decoding import no_keys
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings
 from client.write.finder import FoundFrames
@@ -65,7 +67,9 @@ class ModelEpoch:
 class Model:
     """The cluster, the network and one client with one BufferedWriter."""
 
-    def __init__(self, seed: int, *, nodes: int = 3, timeout_us: int = 0) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int = 3, timeout_us: int = 0, encryption: EncryptionKeys | None = None
+    ) -> None:
         self.rng = random.Random(seed)
         self.now = Micros(1_000_000)
         self.timers = TimerQueue()
@@ -79,7 +83,9 @@ class Model:
             timeout_us=timeout_us,
             silence_us=1_000_000,
         )
-        self.writer = self.session.writer(options, self)
+        self.encryption = encryption
+        sealer = None if encryption is None else encryption.writing_streams()
+        self.writer = self.session.writer(options, self, sealer)
         self.nodes = nodes
         self.epochs = [ModelEpoch(1, self.rng.randrange(nodes))]
         self.connection: dict[int, int] = {}  # node -> connection of the client
@@ -403,15 +409,17 @@ class Model:
     # The log
 
     def content(self) -> list[tuple[int, int, int]]:
-        """(record, LSN, batch offset) of everything in the log, in order."""
+        """(record, LSN, batch offset) of everything in the log, in order. A reader with the keys has no complaint."""
         rows: list[tuple[int, int, int]] = []
+        open_sealed = no_keys if self.encryption is None else self.encryption.reading()
         for epoch in self.epochs:
             for index, entry in enumerate(epoch.entries, 1):
-                batch = (
-                    decode_batch(entry.payload, entry.records) if entry.flags & AppendFlags.BATCH else [entry.payload]
-                )
-                if entry.payload.startswith(b"forged"):
+                payload = entry.payload
+                if payload.startswith(b"forged"):
                     continue
+                if self.encryption is not None:
+                    payload = open_sealed(LOG, Lsn(compose_lsn(epoch.number, index)))(payload, entry.records)
+                batch = decode_batch(payload, entry.records) if entry.flags & AppendFlags.BATCH else [payload]
                 rows += [
                     (int.from_bytes(record, "big"), compose_lsn(epoch.number, index), offset)
                     for offset, record in enumerate(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from client.encryption import EncryptionKeys
 from client.receipt import Receipts
 from tests.slow import quick
 from tests.unit.client.fakes import FakePromise
@@ -56,3 +57,18 @@ def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and
         assert model.writer.unacknowledged_bytes == 0
     assert stored > 200
     assert failed > 10
+
+
+@pytest.mark.parametrize("block", quick(range(3), 1))
+def test_what_is_encrypted_is_read_without_complaint_whatever_went_wrong(block: int) -> None:
+    keys = EncryptionKeys({"k": bytes(32)}, write_with="k")
+    read = 0
+    for seed in range(200 * block, 200 * block + 200):
+        model = Model(seed, timeout_us=400_000 if seed % 2 else 0, encryption=keys)
+        model.uncertain, model.forges = seed % 3 == 0, seed % 5 == 0
+        model.run()
+        content = model.content()
+        records = [record for record, _, _ in content]
+        assert records == sorted(set(records)), seed
+        read += len(records)
+    assert read > 1000
