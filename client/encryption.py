@@ -99,7 +99,7 @@ class EncryptionKeys(PublicNames):
         return self._ciphers[name]
 
     def writing(self) -> Sealer:
-        """What gives for each log what encrypts batches that are no part of a write stream: nobody knows their order, and a client may send one again.
+        """What gives for each log what encrypts batches that are no part of a write stream: they may overtake each other.
 
         Raises:
             LogDeviceError: INVALID_PARAM: these keys are for readers, or the key's name ends as a version does.

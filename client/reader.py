@@ -112,7 +112,8 @@ class Reader(ItemReader):
             hedged: whether others are asked for what the shard that should send it does not send in time; None: as the log's attributes say.
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
-            encryption: keys of records that are encrypted; `read` fails with NOKEY at one whose key is not among them, and stays there. None: those in
+            encryption: keys of records that are encrypted; `read` fails with NOKEY at one whose key is not among them, with MISPLACED at
+                one that a node repeated or moved, and stays there. None: those in
                 the file that the environment variable ``LOGDEVICE_KEYS_FILE`` names, if it names one.
 
         Raises:
