@@ -3,7 +3,7 @@
 Keys have names, so that they can be changed: a batch says by which key it was encrypted. The cipher is AES-256-GCM, with a random nonce for each batch.
 
 A write stream numbers its batches when it seals them, and stores each once and in order. So in the log the numbers of a stream only rise, and a reader
-that finds one that does not knows that a node repeated or moved a batch. Numbers may be missing: of frames that failed.
+that finds one that does not knows that somebody repeated or moved a batch. Numbers may be missing: of frames that failed.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Opener:
             if number <= last:
                 text = (
                     f"log {log}: the encrypted batch at {format_lsn(self._lsn)} is number {number} of its writer, and number {last} is at {format_lsn(where)}: "
-                    "a node repeated a batch or moved one. Find out which nodes can be trusted; a reader that starts behind it goes on"
+                    "a node repeated a batch or moved one, or somebody who may append copied one. Find out who; a reader that starts behind it goes on"
                 )
                 raise LogDeviceError(Status.MISPLACED, text)
             self._here[stream] = number

@@ -113,7 +113,7 @@ class Reader(ItemReader):
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
             encryption: keys of records that are encrypted; `read` fails with NOKEY at one whose key is not among them, with MISPLACED at
-                one that a node repeated or moved, and stays there. None: those in
+                one that somebody repeated or moved, and stays there. None: those in
                 the file that the environment variable ``LOGDEVICE_KEYS_FILE`` names, if it names one.
 
         Raises:

@@ -185,7 +185,7 @@ class Stream(PublicNames):
             until: before which position to end; ``"tail"``: with what can be read when reading begins; None: follow the stream.
             idle: raise `IdleReader` when nothing comes for so long.
             encryption: keys of records that are encrypted; None: those in the file that ``LOGDEVICE_KEYS_FILE`` names. `read` fails with NOKEY at a record
-                whose key is not among them, with MISPLACED at one that a node repeated or moved, and stays there.
+                whose key is not among them, with MISPLACED at one that somebody repeated or moved, and stays there.
 
         Raises:
             LogDeviceError: INVALID_PARAM.

@@ -126,7 +126,7 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.TRANSACTION_ID_TOO_LOW: _T(False, False, "the log holds a greater transaction id"),
     Status.NOKEY: _T(False, False, "records are encrypted, and the reader does not have the key"),
     Status.MISPLACED: _T(
-        False, False, "encrypted records are not where their writer put them: a node repeated or moved them"
+        False, False, "encrypted records are not where their writer put them: somebody repeated or moved them"
     ),
     Status.THROTTLED: _T(
         True, False, "the log or the sender is over its quota; wait for the time that the error names, if it names one"
