@@ -1,4 +1,4 @@
-"""Encrypted batches of write streams under the faults of the simulator: readers have no complaint, until a sequencer moves or repeats one."""
+"""Encrypted batches of write streams under the faults of the simulator: readers refuse nothing, until a sequencer moves or repeats one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _read(cluster: SimCluster, *, timeout: float, whole: bool) -> list[byt
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_readers_have_no_complaint_whatever_breaks(simulate: Simulate, seed: int) -> None:
+def test_readers_refuse_nothing_whatever_breaks(simulate: Simulate, seed: int) -> None:
     attributes = {"sequencer_batching": False} if seed % 2 else {"batching_compression": "zstd"}
     simulate(
         encrypted_records,
@@ -117,7 +117,6 @@ def test_a_sequencer_that_moves_or_repeats_batches_is_noticed(
             async with client.buffered_writer(encryption=KEYS, size_trigger="1B") as writer:
                 for number in range(RECORDS):
                     writer.append(LOG, b"%d" % number)
-            # Who has no keys, or no eye for places, cannot tell: all is in order by the numbers that nodes see.
             async with client.reader(LOG, until="tail", encryption=KEYS) as reader:
                 with pytest.raises(LogDeviceError) as caught:
                     while await reader.read(10):

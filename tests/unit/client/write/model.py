@@ -409,7 +409,7 @@ class Model:
     # The log
 
     def content(self) -> list[tuple[int, int, int]]:
-        """(record, LSN, batch offset) of everything in the log, in order. A reader with the keys has no complaint."""
+        """(record, LSN, batch offset) of everything in the log, in order. A reader with the keys refuses nothing of it."""
         rows: list[tuple[int, int, int]] = []
         open_sealed = no_keys if self.encryption is None else self.encryption.reading()
         for epoch in self.epochs:

@@ -60,7 +60,7 @@ def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and
 
 
 @pytest.mark.parametrize("block", quick(range(3), 1))
-def test_what_is_encrypted_is_read_without_complaint_whatever_went_wrong(block: int) -> None:
+def test_nothing_that_is_encrypted_is_refused_whatever_went_wrong(block: int) -> None:
     keys = EncryptionKeys({"k": bytes(32)}, write_with="k")
     read = 0
     for seed in range(200 * block, 200 * block + 200):
