@@ -22,6 +22,7 @@ from logdevice_py.core.principal import check_principal_name
 from logdevice_py.core.sealed_batch import (
     KEY_NAME_MAX,
     NONCE_SIZE,
+    SEALED_VERSION,
     STREAM_SIZE,
     VERSION_MARK,
     BatchPlace,
@@ -159,7 +160,7 @@ class EncryptionKeys(PublicNames):
         if cipher is None:
             text = f"log {log} has records that are encrypted by key {name!r}, which is not among those given"
             if VERSION_MARK in name:
-                text += ": a later version of this program sealed them, upgrade this one"
+                text += f": a later program sealed them, this one knows up to version {SEALED_VERSION}; upgrade it"
             raise LogDeviceError(Status.NOKEY, text)
         try:
             batch: bytes = cipher.decrypt(sealed.nonce, sealed.encrypted, proved(name, log, records, sealed.place))

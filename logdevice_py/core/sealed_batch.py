@@ -27,7 +27,9 @@ PROOF_SIZE: Final = 16
 STREAM_SIZE: Final = 16
 VERSION_MARK: Final = " (version "
 """Names of keys that writers use do not contain it."""
-_PLACED: Final = VERSION_MARK.encode() + b"2)"
+SEALED_VERSION: Final = 2
+"""The latest one that this program opens."""
+_PLACED: Final = f"{VERSION_MARK}{SEALED_VERSION})".encode()
 _HEAD: Final = struct.Struct(">BIB")
 _PLACE: Final = struct.Struct(f">{STREAM_SIZE}sQ")
 SEALED_OVERHEAD: Final = _HEAD.size + KEY_NAME_MAX + NONCE_SIZE + PROOF_SIZE

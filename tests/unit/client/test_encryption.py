@@ -266,7 +266,7 @@ class TestVersions:
         payload = frames_of([b"1"])[0].payload.replace(b"(version 2)", b"(version 3)")
         part = Constituent(payload, 1, crc32c(payload), int(ConstituentFlags.BATCH))
         text = Reading().is_refused(1, part, status=Status.NOKEY)
-        assert "by key 'k2 (version 3)', which is not among those given: a later version of this program" in text
+        assert "by key 'k2 (version 3)', which is not among those given: a later program sealed them, this one knows up to version 2" in text
 
     def test_no_writer_uses_a_key_whose_name_looks_like_a_version(self) -> None:
         keys = EncryptionKeys({"k (version 2)": KEY}, write_with="k (version 2)")
