@@ -40,7 +40,7 @@ KEYS_VARIABLE: Final = "LOGDEVICE_KEYS_FILE"
 _KEY_SIZE: Final = 32
 _OTHERS: Final = 0o077
 _STREAMS_MAX: Final = 10_000
-"""Write streams of which a reader of a log remembers how far it has read; some 2 MB. Those that were silent for longest are forgotten, and not compared."""
+"""Write streams of which a reader of a log remembers how far it has read; some 3 MB. Those that were silent for longest are forgotten, and not compared."""
 FindKey = Callable[[str], bytes | None]
 Sealer = Callable[[LogId], Seal]
 """Gives for each log what encrypts its batches."""
