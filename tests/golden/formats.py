@@ -290,7 +290,9 @@ def batch_cases() -> Iterator[GoldenCase]:
     place = BatchPlace(bytes(range(16)), 513)
     for what, where in (("sealed batch", None), ("sealed batch with a place", place)):
         yield GoldenCase(
-            what, encode_sealed(SealedBatch("k1", nonce, encrypted, where), 300), lambda data: _taken_apart(decode_sealed(data))
+            what,
+            encode_sealed(SealedBatch("k1", nonce, encrypted, where), 300),
+            lambda data: _taken_apart(decode_sealed(data)),
         )
     yield GoldenCase("what a sealed batch proves", proved("k1", LogId(7), 3), lambda data: {"length": len(data)})
     yield GoldenCase(

@@ -40,13 +40,12 @@ def read(open_sealed: OpenSealed, esn: int, batches: list[tuple[int, int]]) -> l
     payloads = [FRAMES[stream][number][2] for stream, number in batches]
     parts = [Constituent(payload, 1, crc32c(payload), _FLAGS) for payload in payloads]
     body = encode_body(parts)
-    header = EntryHeader(
-        LOG, compose_lsn(1, esn), Timestamp(1), 1, (0,), 0, len(parts), 0, len(body), crc32c(body)
-    )
+    header = EntryHeader(LOG, compose_lsn(1, esn), Timestamp(1), 1, (0,), 0, len(parts), 0, len(body), crc32c(body))
     try:
         return entry_records(header, encode_entry(header, body), open_sealed)
     except LogDeviceError as error:
-        assert error.status is Status.MISPLACED
+        if error.status is not Status.MISPLACED:
+            raise
         return None
 
 
@@ -69,7 +68,9 @@ def test_a_batch_that_is_repeated_or_comes_behind_a_later_one_is_refused_and_no_
 
 
 @given(HONEST, st.data())
-def test_what_writers_sent_in_order_is_read_also_without_some_of_it(order: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_what_writers_sent_in_order_is_read_also_without_some_of_it(
+    order: list[tuple[int, int]], data: st.DataObject
+) -> None:
     kept = [batch for batch in order if data.draw(st.booleans())]
     open_sealed, esn = KEYS.reading(), 0
     while kept:

@@ -155,7 +155,9 @@ class TestPlaces:
 
     def test_two_frames_that_a_node_swapped_are_refused(self) -> None:
         reading, (first, second) = Reading(), frames_of([b"1", b"2"])
-        assert reading.read(1, second) == [b"2"], "the first may have failed, and this reader may have begun in the middle"
+        assert reading.read(1, second) == [b"2"], (
+            "the first may have failed, and this reader may have begun in the middle"
+        )
         text = reading.is_refused(2, first)
         assert "log 7: the encrypted batch at e1n2 is number 1 of its writer, and number 2 is at e1n1" in text
         Reading().is_refused(1, second, first)
@@ -192,7 +194,14 @@ class TestPlaces:
         (again,) = w.frames()
         assert (two.sequence, again.sequence, again.payload) == (2, 1, two.payload), "numbers close up"
         parts = [
-            Constituent(each.payload, 1, each.crc, int(ConstituentFlags.BATCH | ConstituentFlags.WRITE_STREAM), each.writer, each.sequence)
+            Constituent(
+                each.payload,
+                1,
+                each.crc,
+                int(ConstituentFlags.BATCH | ConstituentFlags.WRITE_STREAM),
+                each.writer,
+                each.sequence,
+            )
             for each in (again, two)
         ]
         reading = Reading()
@@ -266,12 +275,15 @@ class TestVersions:
         payload = frames_of([b"1"])[0].payload.replace(b"(version 2)", b"(version 3)")
         part = Constituent(payload, 1, crc32c(payload), int(ConstituentFlags.BATCH))
         text = Reading().is_refused(1, part, status=Status.NOKEY)
-        assert "by key 'k2 (version 3)', which is not among those given: a later program sealed them, this one knows up to version 2" in text
+        assert (
+            "by key 'k2 (version 3)', which is not among those given: a later program sealed them, this one knows up to version 2"
+            in text
+        )
 
     def test_no_writer_uses_a_key_whose_name_looks_like_a_version(self) -> None:
         keys = EncryptionKeys({"k (version 2)": KEY}, write_with="k (version 2)")
         for writing in (keys.writing, keys.writing_streams):
-            with pytest.raises(LogDeviceError, match="INVALID_PARAM.*use another name"):
+            with pytest.raises(LogDeviceError, match=r"INVALID_PARAM.*use another name"):
                 writing()
 
 
