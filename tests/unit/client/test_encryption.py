@@ -212,11 +212,12 @@ class TestPlaces:
     def test_a_batch_with_another_place_is_not_opened(self, what: str) -> None:
         (frame,) = frames_of([b"1"])
         batch, log = decode_sealed(frame.payload), 7
-        assert batch.place is not None
+        place = batch.place
+        assert place is not None
         if what == "stream":
-            batch = replace(batch, place=batch.place._replace(stream=bytes(16)))
+            batch = replace(batch, place=place._replace(stream=bytes(16)))
         elif what == "number":
-            batch = replace(batch, place=batch.place._replace(number=2))
+            batch = replace(batch, place=place._replace(number=2))
         elif what == "no place":
             batch = replace(batch, place=None)
         elif what == "log":
