@@ -63,8 +63,8 @@ class AppendPath:
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
         self._quotas = context.quotas
-        self._turn: list[Sequencer] = []
-        """Logs with a batch that is cut when the turn ends."""
+        self._turn: list[tuple[Sequencer, OpenEntry]] = []
+        """Batches that are cut when the turn ends, if they are still open."""
 
     # Arrival
 
@@ -91,8 +91,8 @@ class AppendPath:
     def on_turn_end(self, now: Micros) -> None:
         """Cut what the turn gathered."""
         turn, self._turn = self._turn, []
-        for sequencer in turn:
-            if sequencer.open_batch is not None:
+        for sequencer, open_batch in turn:
+            if sequencer.open_batch is open_batch:
                 self.cut(sequencer, now)
 
     def _check(self, append: AnyAppend, attributes: LogAttributes) -> Status:
@@ -498,9 +498,9 @@ class AppendPath:
         guard = frame.guard
         if guard is not None and guard.alone:
             # at the end of the turn, as other frames: its STOREs leave, and reach disks, with theirs
-            sequencer.open_batch = OpenEntry(bool(frame.writer), alone=True)
-            sequencer.open_batch.add(frame)
-            self._turn.append(sequencer)
+            alone = sequencer.open_batch = OpenEntry(bool(frame.writer), alone=True)
+            alone.add(frame)
+            self._turn.append((sequencer, alone))
             return
         if not is_batched(sequencer.log, attributes):
             self._add_unbatched(sequencer, frame, now)
@@ -515,7 +515,7 @@ class AppendPath:
         if open_batch is None:
             open_batch = sequencer.open_batch = OpenEntry(bool(frame.writer))
             if attributes.batching_time_us == 0:
-                self._turn.append(sequencer)
+                self._turn.append((sequencer, open_batch))
             else:
                 self._context.timers.at(
                     now + attributes.batching_time_us, partial(self._on_batch_time, sequencer, open_batch)

@@ -11,16 +11,24 @@ from epoch_store.interface import LastCleanEpoch
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.extensions import Condition, TailFlags, TailState, parse_extensions
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, PeerId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, NodeId, PeerId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from logdevice_py.protocol.messages import OFFSET_UNKNOWN, Appended, AppendedFlags, AppendFlags, GuardFlags, Store
+from logdevice_py.protocol.messages import (
+    OFFSET_UNKNOWN,
+    Appended,
+    AppendedFlags,
+    AppendFlags,
+    GuardFlags,
+    NodeState,
+    Store,
+)
 from sequencer.recovery.result import EpochContents
 from sequencer.sequencer import Sequencer
 from sequencer.settings import SequencerSettings
-from tests.unit.sequencer.fakes import LOG, World, make_config
+from tests.unit.sequencer.fakes import LOG, ME, World, make_config
 from tests.unit.sequencer.test_recovery_handoff import RecoveringWorld
 
 RAISE, END, ACCEPT_LOSS = GuardFlags.RAISE, GuardFlags.END, GuardFlags.ACCEPT_LOSS
@@ -486,6 +494,46 @@ class TestAcknowledgement:
         assert [parse_header(image).is_hole for image in kept] == [True] * len(kept)
         assert kept
         assert now(world, expect=position(world.answer_to(plain))).status is Status.OK
+
+
+class TestEndOfTurn:
+    """What a conditional append is answered that is no entry yet when something else happens in that turn."""
+
+    def test_it_is_refused_when_another_node_takes_the_log(self) -> None:
+        world = guarded()
+        fence = world.guarded_append(token=7, guards=RAISE)
+        world.sequencer.on_sealed(world.store.take_over(LOG, NodeId(2)), NodeId(2), world.now)
+        world.run()
+        assert outcome(world, fence) == (Status.PREEMPTED, True)
+        assert world.answer_to(fence).redirect == 2
+        assert len(world.entries()) == 1
+
+    def test_the_log_is_kept_until_it_is_an_entry(self) -> None:
+        world = guarded()
+        end = world.guarded_append(guards=END)
+        assert not world.sequencer.deactivate(world.now)
+        world.run()
+        assert outcome(world, end) == (Status.OK, False)
+
+    def test_it_becomes_an_entry_before_this_node_leaves(self) -> None:
+        world = guarded()
+        end = world.guarded_append(guards=END)
+        world.cluster.states[ME] = NodeState.LEAVING
+        world.node.on_cluster_state(world.now)
+        assert world.sequencer.open_batch is None
+        world.run()
+        assert outcome(world, end) == (Status.OK, False)
+
+    def test_frames_behind_it_wait_for_others_as_long_as_ever(self) -> None:
+        world = guarded(RecoveringWorld(config=make_config(batching_time_us=50_000)))
+        conditional = world.guarded_append(expect=(compose_lsn(1, 1), 0))
+        plain = world.append(b"may be joined")
+        world.run(40_000)
+        assert world.answer_to(conditional).status is Status.OK
+        joined = world.append(b"joins it")
+        world.run(10_000)
+        assert position(world.answer_to(plain)) == (compose_lsn(1, 3), 0)
+        assert position(world.answer_to(joined)) == (compose_lsn(1, 3), 1)
 
 
 class TestRepetition:
