@@ -408,6 +408,7 @@ class AppendRequests:
             frame for frame in self._frames.values() if frame.node == node and frame.state is FrameState.SENT
         ]:
             if was_up and frame.guard is not None and frame.guard.alone:
+                frame.refused(Status.PEER_CLOSED)
                 self._repeat(frame, now)
             elif was_up:
                 self._fail_explained(frame, Status.PEER_CLOSED, now, maybe_applied=True)
@@ -419,7 +420,6 @@ class AppendRequests:
         """Try again what may be stored already: the sequencer knows an append by its id, and its condition lets only one in."""
         marks.hit("client_guarded_append_repeated")
         frame.unknown = True
-        frame.refused(Status.PEER_CLOSED)
         self._routes.forget(frame.message.log, frame.node)
         self._hold(frame, now)
 
@@ -616,6 +616,8 @@ class AppendRequests:
     def _fail_explained(self, frame: AppendFrame, status: Status, now: Micros, *, maybe_applied: bool) -> None:
         log = frame.message.log
         told = self._inquiries.told(log, frame.node, frame.began, now)
+        if frame.state is FrameState.SENT and not self._routes.view.is_alive(frame.node):
+            told = f"N{frame.node} counts as dead" + (f"; {told}" if told else "")
         why = frame.explain(status, now, self._routes.epoch(log), self._links, told)
         self._fail(frame, status, maybe_applied=maybe_applied, detail=why)
 
@@ -675,6 +677,7 @@ class AppendRequests:
             return
         marks.hit("client_append_abandons_dead_node")
         if frame.guard is not None and frame.guard.alone:
+            frame.refused(Status.TIMEDOUT)
             self._repeat(frame, now)
         else:
             self._fail_explained(frame, Status.TIMEDOUT, now, maybe_applied=True)

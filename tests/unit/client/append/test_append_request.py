@@ -540,6 +540,8 @@ class TestLoss:
         bench.pass_time(ClientSettings().silence_us + 100_000)
         assert promise.failure.status is Status.TIMEDOUT
         assert promise.failure.maybe_applied
+        assert f"it waited for N{dead} to answer" in promise.failure.detail
+        assert f"N{dead} counts as dead" in promise.failure.detail
         append(bench)
         node, _ = bench.one()
         assert node != dead
@@ -555,6 +557,17 @@ class TestLoss:
         assert node != dead
         bench.answer(node, appended(again))
         assert promise.result is not None
+
+    def test_a_repeated_append_that_fails_tells_that_a_node_was_silent_and_of_no_broken_connection(self) -> None:
+        bench = Bench()
+        promise = FakePromise()
+        bench.session.append(LOG, b"x", promise, 10_000_000, guard=guard_argument(None, START, None, 99))
+        dead, _ = bench.one(GuardedAppend)
+        self._declare_dead(bench, dead)
+        bench.pass_time(11_000_000)
+        assert (promise.failure.status, promise.failure.maybe_applied) == (Status.TIMEDOUT, True)
+        assert f"TIMEDOUT from N{dead}" in promise.failure.detail
+        assert "connection broke" not in promise.failure.detail
 
     def test_a_node_that_lives_has_until_the_deadline(self) -> None:
         bench = Bench()
