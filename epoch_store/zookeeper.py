@@ -79,7 +79,8 @@ class ZooKeeperEpochStoreSettings:
         unit="us",
         lo=100 * MILLISECOND,
         hi=600 * SECOND,
-        doc="Session timeout asked of ZooKeeper; a server that is silent for two thirds of it is left for another one. Nothing else hangs on the session.",
+        doc="Session timeout asked of ZooKeeper; a server that is silent for two thirds of it is left for another one, as is one that does not begin a session within "
+        "this time divided by the number of servers. Nothing is lost with a session.",
     )
     connect_timeout_us: int = setting(
         1500 * MILLISECOND,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -30,7 +31,8 @@ class SocketHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """
         if address == self.last:
             self.last = None
-            raise ConnectionAbortedError("another server is tried first")
+            # kazoo logs this text alone
+            raise ConnectionAbortedError(errno.ECONNABORTED, "another server is tried first")
         found = super().create_connection(address, *args, timeout=min(timeout, self._connect_seconds), **kwargs)
         self.last = address
         return found
