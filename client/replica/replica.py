@@ -47,7 +47,7 @@ class Replica(PublicNames, Generic[T]):
             snapshot_every: write a snapshot after so many commands, if the last of them was proposed here; 0: others do.
 
         Entering raises:
-            LogDeviceError: INVALID_PARAM; NOTFOUND: there are no such logs; TIMEDOUT: the log tree could not be asked for them.
+            LogDeviceError: INVALID_PARAM; NOTFOUND: there are no such logs; TIMEDOUT: the log tree could not be asked for them; SHUTDOWN: it was closed meanwhile.
         """
         self._client = client
         self._kind = kind
@@ -68,11 +68,14 @@ class Replica(PublicNames, Generic[T]):
     async def __aenter__(self) -> Replica[T]:
         client = self._client
         client.future().cancel()  # refuses when the client is not open
+        commands, snapshots = await client.known_log(self._commands), await client.known_log(self._snapshots)
+        if self._closed:
+            raise LogDeviceError(Status.SHUTDOWN, "the replica was closed", retriable=False)
         self._entered = CommandReplica(
             client.session,
             self._kind,
-            await client.known_log(self._commands),
-            await client.known_log(self._snapshots),
+            commands,
+            snapshots,
             self._on_change,
             snapshot_every=self._snapshot_every,
             read_settings=client.read_settings,
