@@ -34,6 +34,31 @@ def read_cluster_file(path: Path) -> ClusterConfig:
         raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.detail}") from None
 
 
+def check_successor(path: Path, used: ClusterConfig, config: ClusterConfig) -> None:
+    """Refuse what nodes that use one version of a cluster file do not go on to.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG, INVALID_CLUSTER, or why a node cannot move, with the path and what is wrong.
+    """
+    if config.uuid != used.uuid or config.name != used.name:
+        raise LogDeviceError(Status.INVALID_CLUSTER, f"{path} is of another cluster")
+    if config.version < used.version or (config.version == used.version and config != used):
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"{path} changed without a higher version (it has {config.version})"
+        )
+    if used.has_log_tree and not config.has_log_tree:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG,
+            f"{path} switches the log tree off ([settings.log_tree] enabled): logs that were made at run time would be unknown, and their ids "
+            "could be given again. Put it back",
+        )
+    try:
+        check_moves(used, config)
+        check_policy(config)
+    except LogDeviceError as error:
+        raise LogDeviceError(error.status, f"{path}: {error.detail}") from None
+
+
 class ClusterFile:
     """Follows the file. What cannot be used changes nothing: the version before it stays in force."""
 
@@ -60,7 +85,7 @@ class ClusterFile:
                 return None
             self._seen = (stat.st_mtime_ns, stat.st_ino)
             config = read_cluster_file(self.path)
-            self._check(config)
+            check_successor(self.path, self.config, config)
         except OSError as error:
             self._seen = None
             self._report(f"{self.path}: {error.strerror}", now)
@@ -75,25 +100,6 @@ class ClusterFile:
             return None
         self.config = config
         return config
-
-    def _check(self, config: ClusterConfig) -> None:
-        if config.uuid != self.config.uuid or config.name != self.config.name:
-            raise LogDeviceError(Status.INVALID_CLUSTER, f"{self.path} is of another cluster")
-        if config.version < self.config.version or (config.version == self.config.version and config != self.config):
-            raise LogDeviceError(
-                Status.INVALID_CONFIG, f"{self.path} changed without a higher version (it has {config.version})"
-            )
-        if self.config.has_log_tree and not config.has_log_tree:
-            raise LogDeviceError(
-                Status.INVALID_CONFIG,
-                f"{self.path} switches the log tree off ([settings.log_tree] enabled): logs that were made at run time would be unknown, and their ids "
-                "could be given again. Put it back",
-            )
-        try:
-            check_moves(self.config, config)
-            check_policy(config)
-        except LogDeviceError as error:
-            raise LogDeviceError(error.status, f"{self.path}: {error.detail}") from None
 
     def _report(self, trouble: str, now: Micros) -> None:
         if trouble == self._trouble and now < self._remind_at:

@@ -39,7 +39,7 @@ from logdevice_py.placement.moves import check_moves
 from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
-from server.cluster_file import read_cluster_file
+from server.cluster_file import check_successor, read_cluster_file
 from server.dev import layout
 from server.dev.current_config import stored_config
 from server.dev.identities import make_identities
@@ -150,8 +150,10 @@ class Supervisor:
         if self.is_stored:
             return
         with contextlib.suppress(LogDeviceError):  # nodes go on with what they read before, too
-            file = await asyncio.to_thread(read_cluster_file, layout.cluster_file(self.directory))
+            path = layout.cluster_file(self.directory)
+            file = await asyncio.to_thread(read_cluster_file, path)
             if file.version > self.config.version:
+                check_successor(path, self.config, file)
                 self.config = file
 
     async def start_all(self) -> None:
@@ -480,6 +482,8 @@ class Supervisor:
         path = layout.cluster_file(self.directory)
         try:
             file = read_cluster_file(path)
+            if file.version > self.config.version:
+                check_successor(path, self.config, file)
         except LogDeviceError as error:
             raise CommandError(f"{error.detail}; correct it first") from None
         # as it is written down: settings may be put in other words in the file

@@ -69,3 +69,15 @@ async def test_a_file_that_cannot_be_read_stays_as_it_is(supervisor: Supervisor)
     with pytest.raises(CommandError, match=r"cluster\.toml: .*correct it first"):
         await supervisor.add(None)
     assert file.read_text() == broken
+
+
+async def test_what_nodes_refuse_is_neither_used_nor_replaced(supervisor: Supervisor) -> None:
+    before, file = supervisor.config, edit(supervisor, 4)
+    file.write_text(file.read_text().replace(f'name = "{before.name}"', 'name = "another"', 1))
+    edited = file.read_text()
+    assert load_cluster(edited).name == "another"
+    await supervisor.follow()
+    assert supervisor.config is before
+    with pytest.raises(CommandError, match=r"cluster\.toml is of another cluster; correct it first"):
+        await supervisor.add(None)
+    assert file.read_text() == edited
