@@ -1,7 +1,7 @@
 """Accounts kept by one process at a time in an exclusive stream, with any number of others that stand by.
 
 ``python examples/ledger.py CLUSTER_FILE OWNER`` waits until nobody else keeps the ledger, reads what is in it, and takes transfers from standard input, a line
-each: ``FROM TO AMOUNT``. It answers each when it is stored, or says why it is refused. Whoever keeps it may be killed or paused at any moment: another one takes
+each: ``FROM TO AMOUNT``. It answers each when it is stored, or at once that it is refused. Whoever keeps it may be killed or paused at any moment: another one takes
 over with all that was answered, and what a former one writes late is refused. A transfer is two records that are written together, so the accounts add up to nothing
 at any time.
 

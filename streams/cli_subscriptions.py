@@ -73,7 +73,7 @@ def _as_json(entry: StreamSubscription) -> dict[str, Any]:
 
 def _refuse_behind(end: Position, stream: Stream, position: Position) -> LogDeviceError:
     """What nobody has written yet would be passed over, for good."""
-    text = f"{position} is behind the end of stream {stream.name}, {end}: records to come would be passed over"
+    text = f"nothing is written at {position} yet: stream {stream.name} ends at {end}, and records to come would be passed over"
     return LogDeviceError(Status.INVALID_PARAM, text)
 
 
