@@ -306,7 +306,7 @@ async def losses(distances: Distances, kills: int) -> None:
 
 
 async def _bring_home(supervisor: RegionSupervisor, client: Client, log: LogId, region: str) -> None:
-    """Have a log sequenced in its region. A node that another one preempted while it was cut off may leave the log there; one that starts takes it back."""
+    """Have a log sequenced in its region. A node that another one preempted while it was cut off leaves the log there for a while; one that starts takes it back."""
     while True:
         node = (await client.sequencer(log)).node
         if supervisor.config.nodes[node].location.region == region:

@@ -101,7 +101,7 @@ class TokenBucket:
 
 
 class Meter:
-    """The quota of one log, or of one principal at one node, for appends or for reads: a bucket of bytes and one of records."""
+    """The quota of one log, or of one principal at one node, for appends, reads or look-ups: a bucket of bytes and one of records."""
 
     __slots__ = ("_bytes", "_records", "rates", "throttled")
 
