@@ -256,7 +256,7 @@ class StreamReader(PublicNames):
                 await asyncio.wait({self._reading, change}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 change.cancel()
-            self._check_open()  # another task may have closed it, which ended the reading
+        self._check_open()  # another task may have closed it meanwhile, which ended the reading
         if not self._reading.done():
             return None
         reading, self._reading = self._reading, None

@@ -417,6 +417,11 @@ async def test_a_reader_that_is_closed_while_another_task_reads_says_so() -> Non
             with pytest.raises(LogDeviceError, match="the reader was closed") as raised:
                 await reading
             assert raised.value.status is Status.SHUTDOWN
+        async with stream.reader() as reader:
+            reading, closing = asyncio.ensure_future(reader.read()), asyncio.ensure_future(reader.close())
+            with pytest.raises(LogDeviceError, match="the reader was closed"):
+                await reading
+            await closing
 
 
 async def test_one_owner_at_a_time() -> None:
