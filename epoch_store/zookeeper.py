@@ -369,16 +369,21 @@ class ZooKeeperEpochStore:
         for request in list(self._in_flight):
             self._in_flight.discard(request)
             request.call.request = None
+            self._count_unanswered(request)
             self._enqueue(request.call)
+
+    def _count_unanswered(self, request: _Request) -> None:
+        """No answer to it comes any more."""
+        if request.kind in (_Kind.CREATE, _Kind.SET):
+            self.metrics.unknown_outcomes += 1
+            marks.hit("epoch_store_answer_lost")
 
     def _on_completed(self, event: _Completed) -> list[_Request]:
         """What is to be sent next for the same operation."""
         request, error = event.request, event.error
         call = request.call
         if isinstance(error, _LOST):
-            if request.kind in (_Kind.CREATE, _Kind.SET):
-                self.metrics.unknown_outcomes += 1
-                marks.hit("epoch_store_answer_lost")
+            self._count_unanswered(request)
             self._loop.call_later(self._settings.retry_delay_us / SECOND, self._enqueue, call)
             return []
         if request.write is not None and isinstance(error, (*_CONFLICT, NoNodeError)):

@@ -277,6 +277,26 @@ async def test_a_server_that_falls_silent_is_left_though_requests_keep_coming(
     assert proxy.accepted == accepted, "it is not the next one that is tried"
 
 
+async def test_a_write_that_a_silent_server_made_is_found_to_be_won_at_another_one(
+    server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore, in_order: None
+) -> None:
+    settings = replace(LONG_DEADLINE, session_timeout_us=2_000 * MILLISECOND)
+    store = open_store(f"{proxy.address},{server.address}", settings)
+    before = given(await until_ok(store))
+    marks.HITS.clear()
+    proxy.lose_answers_at_write = 1
+    activation = asyncio.ensure_future(run_one(store, next_epoch()))
+    reads: list[asyncio.Future[Result]] = []
+    async with asyncio.timeout(10):
+        while not activation.done():  # each counts as a sign of life for kazoo
+            reads.append(asyncio.ensure_future(run_one(store, GetLastCleanEpoch(LOG))))
+            await asyncio.sleep(0.05)
+    assert given(await activation) == before + 1
+    assert {result.status for result in await asyncio.gather(*reads)} == {Status.OK}
+    assert marks.HITS["epoch_store_lost_answer_was_won"] == 1
+    assert store.metrics.unknown_outcomes == 1
+
+
 async def test_closing_never_blocks_even_when_the_server_is_stopped(
     server: ZooKeeperServer, open_store: OpenStore
 ) -> None:
