@@ -372,15 +372,16 @@ class IndexLog(PublicNames):
             await self.command(AddGeneration(logs))
         for generation in self.state.generations[:-1]:
             if generation.ends is None:
-                await self._end_generation(generation)
+                await self.end_generation(generation)
 
-    async def _end_generation(self, generation: RoutingGeneration) -> None:
+    async def end_generation(self, generation: RoutingGeneration) -> None:
+        """End the raw logs of a generation, and tell the manifest where; looks for the ends again when somebody dealt up to a later tail."""
         while True:
             ends = await asyncio.gather(*map(self._end_log, generation.logs))
             outcome = await self._propose(EndGeneration(generation.number, ends))
             if outcome.refused in (None, Status.STALE):  # it ends once, whoever is first
                 return
-            if outcome.refused is not Status.AGAIN:  # somebody dealt up to a later tail
+            if outcome.refused is not Status.AGAIN:
                 raise refused(outcome)
 
     async def _end_log(self, log: int) -> int:

@@ -57,5 +57,5 @@ def test_raw_logs_end_where_a_dealer_found_their_tail_if_that_is_later() -> None
             return ManifestOutcome(0, *refusal(str(error)))
 
     log: Any = SimpleNamespace(_end_log=end_log, _propose=propose)
-    asyncio.run(IndexLog._end_generation(log, state.generations[0]))
+    asyncio.run(IndexLog.end_generation(log, state.generations[0]))
     assert [each.number for each in state.generations] == [1]
