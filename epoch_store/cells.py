@@ -105,7 +105,7 @@ def decode_cell(content: bytes) -> tuple[WriteId, bytes]:
     return WriteId(WriterIdentity(NodeId(fields[1]), InstanceId(fields[2])), fields[3]), fields[4]
 
 
-def _decode_later(content: bytes) -> list[Any]:
+def decode_later(content: bytes) -> list[Any]:
     """What stands behind the payload of a cell that `decode_cell` takes; whoever uses it checks it."""
     fields = _unpack(content, [int, int, int, int, bytes], ENCODED_SIZE_MAX)
     return fields[5] if len(fields) > 5 and type(fields[5]) is list else []
@@ -257,7 +257,7 @@ def decode_last_clean_epoch(content: bytes) -> LastCleanEpoch:
     """From the content of its cell; CorruptEntryError when it is none."""
     # within the payload: of versions that wrote it where the first release refuses it
     epoch, lsn, timestamp, *within = _unpack(decode_cell(content)[1], [int, int, int], 64)
-    later = _decode_later(content) or within
+    later = decode_later(content) or within
     if not (EPOCH_INVALID < epoch <= EPOCH_MAX and 0 <= lsn <= LSN_MAX):
         raise CorruptEntryError(f"last clean epoch {epoch} with tail {lsn} is out of range")
     if any(type(each) is not int or not -1 <= each <= _INT64_MAX for each in later[:5]):

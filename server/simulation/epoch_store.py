@@ -12,7 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, encode_cell, is_read, key_of, won_by
+from epoch_store.cells import (
+    Cell,
+    ConditionalWrite,
+    WriteId,
+    decide,
+    decode_cell,
+    decode_later,
+    encode_cell,
+    is_read,
+    key_of,
+    won_by,
+)
 from epoch_store.interface import EpochStoreMetrics, Operation, Result, WriterIdentity
 from epoch_store.memory import MemoryCells
 from logdevice_py.core.ids import InstanceId, NodeId
@@ -68,8 +79,8 @@ class SimCells(MemoryCells):
         """Somebody else writes the cell as it is: its version moves."""
         cell = self.cells[key]
         self._touches += 1
-        payload = decode_cell(cell.content)[1]
-        self.put(key, Cell(cell.version + 1, encode_cell(WriteId(_TOOL, self._touches), payload)))
+        payload, later = decode_cell(cell.content)[1], decode_later(cell.content)
+        self.put(key, Cell(cell.version + 1, encode_cell(WriteId(_TOOL, self._touches), payload, later)))
 
 
 @dataclass(slots=True)
