@@ -49,7 +49,8 @@ async def restore_stream(
 async def restore_all(
     namespace: Namespace, url: str, *, accept_missing: bool = False
 ) -> AsyncIterator[tuple[str, AppendedAgain | LogDeviceError]]:
-    """Make all streams of which a store has copies, as `restore_stream` does, one after the other. Those of deleted streams are among them, as long as the store has their copies.
+    """Make all streams of which a store has copies, as `restore_stream` does, one after the other. Those of deleted streams are among them, as long as the store has their copies; logs
+    that were no streams are not.
 
     Gives the name of each with what came of it: where it failed, the error, and the others go on. A name that several logs had is not decided upon: restore each by its `source`.
 
@@ -66,6 +67,8 @@ async def restore_all(
     catalogue = await asyncio.to_thread(read_catalogue, store)
     logs_of = Counter(log.stream for log in catalogue.logs)
     for log in catalogue.logs:
+        if log.stream[:1] in ("", "/"):  # a path of a log, or nothing: names of streams begin otherwise
+            continue
         source = f"{log.cluster}/{log.log}"
         if logs_of[log.stream] > 1:
             text = f"several logs were named {log.stream!r}: restore this one by its source {source}, to a name that is free"
@@ -74,7 +77,7 @@ async def restore_all(
         try:
             yield log.stream, await _restore(namespace, store, catalogue, log, log.stream, accept_missing)
         except LogDeviceError as error:
-            yield log.stream or source, error
+            yield log.stream, error
     for text in catalogue.unreadable_of_others():
         yield "", ColdCopyError(Status.BADPAYLOAD, text)
 

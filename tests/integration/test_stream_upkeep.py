@@ -17,6 +17,7 @@ from logdevice_py.core.units import utc_datetime
 from server.dev.local_cluster import LocalCluster
 from server.duties.janitor_duty import see_to_namespaces
 from streams.attributes import Roll
+from streams.cold.copier import copy_range
 from streams.cold.errors import ColdCopyError
 from streams.cold.restoring import read_catalogue
 from streams.cold.store import ColdStore
@@ -242,6 +243,8 @@ async def test_one_command_makes_all_streams_again_in_another_cluster(tmp_path: 
             written[name] = await write_segments(stream, 2)
             await stream.mark_end()
             await kept_up(namespace, stream)
+        no_stream = await client.append(1, b"of a log that is no stream")
+        await copy_range(client, ColdStore(url), 1, LSN.OLDEST, no_stream.lsn, token="by-hand")
     lost = read_catalogue(ColdStore(url)).log("short").copies[-1]
     path = tmp_path / "cold" / lost.manifest_name
     whole = path.read_bytes()
@@ -272,6 +275,7 @@ async def test_one_command_makes_all_streams_again_in_another_cluster(tmp_path: 
         status, err = await restore("--all")
         assert (status, "clicks: not restored: EXISTS" in err) == (1, True), "what is there is left alone"
         assert await read_all(await namespace.open("short")) == written["short"]
+        assert err.count("not restored") == len(restored), err
         assert (await restore())[0] == (await restore("--all", "clicks"))[0] == 2
 
 
