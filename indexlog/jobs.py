@@ -99,9 +99,10 @@ class CollectReport:
 
 
 def refused(outcome: ManifestOutcome) -> LogDeviceError:
-    """The error of a command that was refused."""
+    """The error of a command that was refused. What is refused with AGAIN may be taken a moment later."""
     assert outcome.refused is not None
-    return LogDeviceError(outcome.refused, outcome.reason, retriable=False, maybe_applied=False)
+    again = outcome.refused is Status.AGAIN
+    return LogDeviceError(outcome.refused, outcome.reason, retriable=again, maybe_applied=False)
 
 
 def lost_file(index: str, error: FileNotFoundError) -> LogDeviceError:

@@ -23,7 +23,7 @@ from indexlog.effects import (
     ReadRange,
     Steps,
 )
-from indexlog.jobs import MergeReport, commit_merge, deal_job, merge_job
+from indexlog.jobs import MergeReport, commit_merge, deal_job, merge_job, refused
 from indexlog.manifest import commands as m
 from indexlog.manifest.commands import OutputFile
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
@@ -225,3 +225,11 @@ def test_very_many_indexes_with_long_codes_are_merged_by_commands_that_fit() -> 
     assert [len(parts) for parts in bench.state.indexes.values()] == [1] * len(indexes)
     assert bench.documents(indexes[0]) == ["0", "1", "2"]
     assert bench.largest < 0.9 * COMMAND_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("status", "again"), [(Status.AGAIN, True), (Status.STALE, False), (Status.INVALID_PARAM, False)]
+)
+def test_only_what_may_be_taken_a_moment_later_can_be_tried_again(status: Status, again: bool) -> None:
+    error = refused(ManifestOutcome(0, status, "why"))
+    assert (error.status, error.retriable, error.maybe_applied) == (status, again, False)
