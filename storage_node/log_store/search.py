@@ -30,7 +30,7 @@ class SearchResult:
     """The first LSN whose record reaches the target is in (`before`, `reached`]."""
 
     status: Status
-    """OK, or FAILED: the shard does not answer, or what would tell is damaged, and the rest means nothing."""
+    """OK. Otherwise the rest means nothing: AGAIN: what would tell is damaged, and is fetched from other shards; FAILED: the shard does not answer, or holds what nobody wrote."""
     before: Lsn
     """No record stored up to here, from the beginning of the range on, reaches it; the LSN before the range if nothing is known."""
     reached: Lsn
@@ -135,6 +135,9 @@ def _narrow(
         at = middle
         while at <= high and not telling:
             result = yield at, high
+            if result.status is not Status.OK or result.corrupt:
+                found.status = Status.FAILED if result.status is not Status.OK else Status.AGAIN
+                return
             try:
                 telling = _telling(judge, result)
             except CorruptEntryError:
@@ -170,10 +173,8 @@ def _telling(judge: Judge, result: ReadResult) -> list[tuple[Lsn, bool, Timestam
     """(LSN, whether it reaches the target, timestamp) of the entries read that tell.
 
     Raises:
-        CorruptEntryError: not all could be read.
+        CorruptEntryError: an entry is none.
     """
-    if result.status is not Status.OK or result.corrupt:
-        raise CorruptEntryError("a part of what would tell is damaged")
     telling = []
     for lsn, image in result.entries:
         header = parse_header(image, alone=True)

@@ -39,7 +39,7 @@ _EVERYTHING: Final = (Lsn(1), Lsn((1 << 64) - 3))
 class _Job:
     """A request under way."""
 
-    __slots__ = ("damaged", "first", "last", "lossy", "message", "peer", "search", "state", "through")
+    __slots__ = ("first", "last", "lossy", "message", "peer", "search", "state", "through")
 
     def __init__(self, peer: PeerId, message: FindKey, state: LogState, first: Lsn, last: Lsn) -> None:
         self.peer = peer
@@ -51,8 +51,6 @@ class _Job:
         """What the answer speaks for. What is released while the search runs was not looked at."""
         self.lossy = state.dirty_epochs()
         self.search: Search | None = None
-        self.damaged = False
-        """The last read met something that cannot be read."""
 
 
 class LookUpHandler:
@@ -148,8 +146,8 @@ class LookUpHandler:
     def _on_read(self, job: _Job, result: ReadResult, now: Micros) -> None:
         if job not in self._jobs:
             return
-        job.damaged = result.status is Status.OK and bool(result.corrupt)
-        if job.damaged:
+        if result.status is Status.OK and result.corrupt:
+            hit("look_up_met_damage")
             self._found_damage(job.state, result)
         self._go_on(job, result)
 
@@ -173,18 +171,13 @@ class LookUpHandler:
         )
         before = min(max(found.before, state.trim_point), message.last)
         lossy_first, lossy_last = job.lossy
-        status = found.status
-        if job.damaged and status is Status.FAILED:
-            # What cannot be read is fetched from other shards; a shard that says FAILED is not asked again.
-            hit("look_up_met_damage")
-            status = Status.AGAIN
         self._shard.out.send(
             job.peer,
             KeyFound(
                 request_id=message.request_id,
                 shard=message.shard,
                 log=message.log,
-                status=status,
+                status=found.status,
                 before=Lsn(before),
                 reached=Lsn(reached),
                 timestamp=stamp,
