@@ -150,11 +150,21 @@ class Supervisor:
         if self.is_stored:
             return
         with contextlib.suppress(LogDeviceError):  # nodes go on with what they read before, too
-            path = layout.cluster_file(self.directory)
-            file = await asyncio.to_thread(read_cluster_file, path)
+            file = await asyncio.to_thread(self._cluster_file)
             if file.version > self.config.version:
-                check_successor(path, self.config, file)
                 self.config = file
+
+    def _cluster_file(self) -> ClusterConfig:
+        """What the cluster file says.
+
+        Raises:
+            LogDeviceError: it cannot be read, or is a later version that nodes refuse.
+        """
+        path = layout.cluster_file(self.directory)
+        file = read_cluster_file(path)
+        if file.version > self.config.version:
+            check_successor(path, self.config, file)
+        return file
 
     async def start_all(self) -> None:
         """Start every node of the cluster."""
@@ -479,18 +489,15 @@ class Supervisor:
             raise CommandError(
                 "the configuration is stored, and the cluster file not used: ldctl config apply changes it"
             )
-        path = layout.cluster_file(self.directory)
         try:
-            file = read_cluster_file(path)
-            if file.version > self.config.version:
-                check_successor(path, self.config, file)
+            file = self._cluster_file()
         except LogDeviceError as error:
             raise CommandError(f"{error.detail}; correct it first") from None
         # as it is written down: settings may be put in other words in the file
         if render_cluster(file) != render_cluster(self.config):
             used = self.config.version
             raise CommandError(
-                f"{path} is not what nodes use, version {used}: give it a higher version if you edited it"
+                f"{layout.cluster_file(self.directory)} is not what nodes use, version {used}: give it a higher version if you edited it"
             )
         if "nodes" in changes:
             nodeset = default_metadata_nodeset(changes["nodes"])
