@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from client.client import Client
-from client.read.items import Gap, GapKind
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, Record
 from client.read.proof import Proof
+from client.receipt import Receipts
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import Status
@@ -209,6 +211,18 @@ class AppendedAgain:
     """Of the new records."""
     last: LSN | None = None
 
+    def readable(self, batch: RecordBatch) -> list[Record]:
+        """What of a batch of copies can be appended; what cannot is noted."""
+        self.lost += [gap for gap in batch.gaps if gap.kind is GapKind.DATALOSS]
+        self.damaged += batch.payloads.count(None)
+        return list(batch.records())
+
+    def count(self, receipts: Receipts) -> None:
+        """Records were acknowledged."""
+        self.records += len(receipts)
+        self.first = self.first or receipts[0].lsn
+        self.last = receipts[-1].lsn
+
 
 async def append_again(reader: ColdReader, client: Client, log: int | str) -> AppendedAgain:
     """Append all records of cold copies to an empty log, in order, with their keys. They get new positions and timestamps: whoever keeps old ones
@@ -223,9 +237,7 @@ async def append_again(reader: ColdReader, client: Client, log: int | str) -> Ap
     done = AppendedAgain()
     async with client.buffered_writer() as writer:
         while batch := await reader.read(_READ_AT_ONCE):
-            done.lost += [gap for gap in batch.gaps if gap.kind is GapKind.DATALOSS]
-            done.damaged += batch.payloads.count(None)
-            records = list(batch.records())
+            records = done.readable(batch)
             if not records:
                 continue
             keys = [record.key for record in records]
@@ -234,9 +246,7 @@ async def append_again(reader: ColdReader, client: Client, log: int | str) -> Ap
                 [record.payload for record in records],
                 keys=None if keys.count(None) == len(keys) else keys,
             )
-            done.records += len(records)
-            done.first = done.first or receipts[0].lsn
-            done.last = receipts[-1].lsn
+            done.count(receipts)
     return done
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-from client.read.items import GapKind
 from logdevice_py.core.status import LogDeviceError, Status
 from streams.attributes import TransactionIds
 from streams.cold.cold_reader import ColdReader, load_file
@@ -107,9 +106,7 @@ async def _append(reader: ColdReader, stream: Stream, kind: TransactionIds, done
     """Append what a reader has; `done` counts what is acknowledged."""
     async with stream.writer() as writer:
         while batch := await reader.read(_AT_ONCE):
-            done.lost += [gap for gap in batch.gaps if gap.kind is GapKind.DATALOSS]
-            done.damaged += batch.payloads.count(None)
-            records = list(batch.records())
+            records = done.readable(batch)
             if not records:
                 continue
             txids = None
@@ -120,9 +117,7 @@ async def _append(reader: ColdReader, stream: Stream, kind: TransactionIds, done
                     raise LogDeviceError(Status.INVALID_PARAM, text)
             await writer.ready()
             receipts = await writer.write_many([record.payload for record in records], txids=txids)
-            done.records += len(records)
-            done.first = done.first or receipts[0].lsn
-            done.last = receipts[-1].lsn
+            done.count(receipts)
 
 
 def _kind_of(store: ColdStore, log: CopiedLog) -> TransactionIds:
