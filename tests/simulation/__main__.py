@@ -12,7 +12,7 @@ from server.simulation.faults.attacks import ATTACKS
 from tests.simulation.campaign import fault_lines
 from tests.simulation.campaign_run import run_campaign
 from tests.simulation.command_line import Arguments, CommandLine, Kind
-from tests.simulation.features import FeatureFailure, run_features
+from tests.simulation.features import FeatureFailure, run_features, seeds_with
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.operators import kinds_of_faults
 from tests.simulation.run import Failure, planned_faults, run_seed
@@ -102,7 +102,9 @@ def _search(arguments: Arguments) -> int:
         return len(results)
 
     seeds: Iterable[int] = range(arguments.seed, arguments.seed + arguments.runs)
-    if arguments.devoted:
+    if arguments.devoted and arguments.features:
+        seeds = seeds_with(arguments.devoted, arguments.seed, arguments.runs)
+    elif arguments.devoted:
         seeds = devoted_seeds(arguments.devoted, arguments.seed, arguments.runs, arguments.mode)
     ending = run_all(
         seeds,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from storage_node.log_store.settings import STORE_KINDS
+from tests.simulation.features import DRAWN
 from tests.simulation.report_file import why_not_writable
 from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import DEVOTIONS
@@ -82,8 +83,10 @@ class CommandLine:
             self.refuse("a campaign takes --campaign and --runs (RUNS=n CAMPAIGN=1), or --resume (RESUME=file)")
         if "features" in given and (left_out := given.keys() & {"only", "without"}):
             self.refuse(f"--{left_out.pop()}: not with --features, whose applications choose when faults end")
-        if "features" in given and "devoted" in given:
-            self.refuse("--devoted: not with --features, whose seeds are devoted to nothing")
+        if "devoted" in given:
+            applications = "features" in given
+            if given["devoted"] not in (DRAWN if applications else DEVOTIONS):
+                self.refuse(f"--devoted {given['devoted']}: {'not with' if applications else 'only with'} --features")
         if given.get("devoted") == "removals" and "rebuild" not in given:
             self.refuse("--devoted removals: with --rebuild only, without it nodes are not drained")
         if given.get("devoted") == "moves" and "loss" in given:
@@ -177,9 +180,10 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--marks", action="store_true", help="print how many seeds took each rare branch")
     parser.add_argument(
         "--devoted",
-        choices=sorted(DEVOTIONS),
+        choices=sorted({*DEVOTIONS, *DRAWN}),
         metavar="WHAT",
-        help=f"with --runs: so many of the seeds that are devoted to this: {', '.join(sorted(DEVOTIONS))}",
+        help=f"with --runs: so many of the seeds that are devoted to this: {', '.join(sorted(DEVOTIONS))}; with --features that run this: "
+        f"{', '.join(sorted(DRAWN))}",
     )
     parser.add_argument(
         "--campaign",

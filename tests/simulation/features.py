@@ -7,9 +7,10 @@ checks its own rules; they share machines and faults, not logs.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -146,6 +147,13 @@ def draw_features(seed: int) -> FeaturePlan:
             "faults": "all",
             "fault_interval": rng.choice((0.3, 0.7, 0.7, 2.0)),
         },
+    )
+
+
+def seeds_with(application: str, first: int, count: int) -> Iterator[int]:
+    """The first seeds from `first` on that run an application, one of `DRAWN`."""
+    return itertools.islice(
+        (seed for seed in itertools.count(first) if application in draw_features(seed).features), count
     )
 
 

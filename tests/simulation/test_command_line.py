@@ -16,6 +16,7 @@ import pytest
 from logdevice_py.simulation.trace import Trace
 from tests.simulation import search
 from tests.simulation.command_line import CommandLine, Kind
+from tests.simulation.features import draw_features, seeds_with
 from tests.simulation.run import Failure, planned_faults
 from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import devoted_seeds, draw
@@ -44,7 +45,8 @@ SOON = 60.0
         ("--runs 2 --without 1", "--without: not with --runs"),
         ("--seed 1 --jobs 2 --marks --keep-going", "--jobs, --marks, --keep-going: not with one seed"),
         ("--runs 2 --features --store extents", "--store: not with --features"),
-        ("--runs 2 --features --devoted regions", "--devoted: not with --features"),
+        ("--runs 2 --features --devoted regions", "--devoted regions: not with --features"),
+        ("--runs 2 --devoted index_logs", "--devoted index_logs: only with --features"),
         ("--runs 2 --devoted removals", "--devoted removals: with --rebuild only"),
         ("--runs 2 --loss --devoted moves", "--devoted moves: not with --loss"),
         ("--runs 2 --devoted nothing", "invalid choice: 'nothing'"),
@@ -85,6 +87,8 @@ def test_seeds_that_are_devoted_to_something_are_found() -> None:
     found = list(devoted_seeds("regions", 100, 3))
     assert len(found) == 3
     assert [seed for seed in range(100, found[-1] + 1) if draw(seed).distances] == found
+    found = list(seeds_with("index_logs", 100, 3))
+    assert [seed for seed in range(100, found[-1] + 1) if "index_logs" in draw_features(seed).features] == found
     done = run("--seed", "100", "--runs", "1", "--devoted", "hedges", "--jobs", "1", "--marks")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 seeds went well" in done.stdout
