@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.regions appends --rtt 80ms`` appends one record after the other from the region of the sequencer, then larger ones, and counts what passed
 between regions. ``reads`` reads where each region has a copy, and from afar. ``losses --kills N`` takes the sequencer's region away again and again, in turn by
-SIGKILL and by cutting it off, without and with the leader of ZooKeeper, while somebody in another region appends and reads. It takes root.
+SIGKILL and by cutting it off, without and with the leader of ZooKeeper, while somebody in another region appends and reads. ``two-of-five --kills N`` takes two of
+five regions away at once, the sequencer's among them, where three are promised. It takes root.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ from server.dev.supervisor import write_cluster_file
 
 REGIONS: Final = ("us", "eu", "ap")
 NODES: Final = 9
+FIVE: Final = ("us", "eu", "ap", "sa", "af")
+"""Of two nodes each."""
 EVERYWHERE: Final = LogId(4)
 """A log with a copy in each region; logs 1 to 3 have their sequencer in one region each."""
 _BODY: Final = 100
+_KILLED: Final = "killed"
+_CUT_OFF: Final = "cut off"
 
 
 def tell(figure: str, **values: object) -> None:
@@ -51,29 +56,36 @@ def tell(figure: str, **values: object) -> None:
 
 
 @asynccontextmanager
-async def region_cluster(distances: Distances, here: str) -> AsyncIterator[RegionSupervisor]:
-    """Three regions of three nodes, writable."""
+async def region_cluster(
+    distances: Distances,
+    here: str,
+    regions: tuple[str, ...] = REGIONS,
+    nodes: int = NODES,
+    replicate: str = "region:2,node:3",
+) -> AsyncIterator[RegionSupervisor]:
+    """Regions of as many nodes each, writable: a log is sequenced in each of them."""
     with tempfile.TemporaryDirectory(prefix="ld-regions-") as path:
         directory = Path(path)
-        url = zookeeper_url(directory, REGIONS)
+        url = zookeeper_url(directory, regions)
         config = make_config(
             directory,
-            nodes=NODES,
+            nodes=nodes,
             logs=1,
-            replicate="region:2,node:3",
+            replicate=replicate,
             racks=3,
             epoch_store=url,
             rebuilding=True,
-            regions=REGIONS,
+            regions=regions,
         )
         groups: list[tuple[str, int, int, dict[str, Any]]] = [
             (f"/{region}", number, number, {"sequencer_affinity": Areas.parse(f"{region}....")})
-            for number, region in enumerate(REGIONS, 1)
+            for number, region in enumerate(regions, 1)
         ]
-        everywhere = ReplicationProperty.parse("region:3,node:3")
-        groups.append(("/everywhere", EVERYWHERE, EVERYWHERE, {"replication": everywhere}))
+        if regions == REGIONS:
+            everywhere = ReplicationProperty.parse("region:3,node:3")
+            groups.append(("/everywhere", EVERYWHERE, EVERYWHERE, {"replication": everywhere}))
         config = dataclasses.replace(config, logs=LogTree.build(defaults=config.logs.defaults, groups=groups))
-        supervisor = RegionSupervisor(directory, config, PlayedRegions(distances, REGIONS), here=here)
+        supervisor = RegionSupervisor(directory, config, PlayedRegions(distances, regions), here=here)
         write_cluster_file(directory, config)
         await supervisor.listen()
         try:
@@ -261,48 +273,85 @@ async def losses(distances: Distances, kills: int) -> None:
             await asyncio.sleep(2)
             # in turn with and without ZooKeeper's leader, as long as it is not where the client is
             region = {0: "us", 1: "ap"}[kill // 2 % 2]
-            how = "killed" if kill % 2 == 0 else "cut off"
+            how = _KILLED if kill % 2 == 0 else _CUT_OFF
             log = LogId(REGIONS.index(region) + 1)
             history = histories[log]
             await _bring_home(supervisor, client, log, region)
             leader = await _leader_elsewhere(supervisor, here)
-            began = time.monotonic()
-            await (supervisor.in_region("kill", region) if kill % 2 == 0 else supervisor.cut_off(region))
-            gone = time.monotonic()
-            while history.began < gone:  # what was on its way by then may arrive
-                await asyncio.sleep(0.02)
-                assert time.monotonic() < gone + 120, f"nothing for two minutes after {region} was {how}"
-            acknowledged, _, payload = history.acknowledged[-1]
-            while payload not in history.read:
-                await asyncio.sleep(0.02)
-                assert time.monotonic() < acknowledged + 120, f"{payload!r} cannot be read"
             kind = f"{how}{', with the leader of ZooKeeper' if region == leader else ''}"
-            spent.setdefault(kind, []).append((acknowledged - began, history.read[payload] - acknowledged))
-            tell(
-                "loss",
-                number=kill + 1,
-                region=region,
-                how=kind,
-                appending_s=acknowledged - began,
-                readable_s=spent[kind][-1][1],
-            )
-            await asyncio.sleep(1)
-            await (supervisor.in_region("start", region) if kill % 2 == 0 else supervisor.reconnect(region))
-            await _until_well(supervisor)
+            loss = await _lose(supervisor, history, [region], how)
+            spent.setdefault(kind, []).append(loss)
+            tell("loss", number=kill + 1, region=region, how=kind, appending_s=loss[0], readable_s=loss[1])
+            await _bring_back(supervisor, [region], how)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for log, history in histories.items():
             await _check(client, log, history)
-        for kind, each in sorted(spent.items()):
-            appending, readable = [first for first, _ in each], [second for _, second in each]
-            tell(
-                kind,
-                times=len(each),
-                appending_median_s=percentile(appending, 0.5),
-                appending_most_s=max(appending),
-                readable_most_s=max(readable),
-            )
+        _tell_all(spent)
+
+
+async def two_of_five(distances: Distances, kills: int) -> None:
+    """Take the region of a sequencer and another one away at once, of five where each record is in three."""
+    here, log, history = FIVE[2], LogId(1), FarHistory()
+    async with (
+        region_cluster(distances, here, FIVE, 2 * len(FIVE), "region:3,node:3") as supervisor,
+        Client(layout.cluster_file(supervisor.directory), location=f"{here}....") as client,
+    ):
+        tasks = [asyncio.create_task(history.append(client, log)), asyncio.create_task(history.follow(client, log))]
+        spent: dict[str, list[tuple[float, float]]] = {}
+        for kill in range(kills):
+            await asyncio.sleep(2)
+            how = _KILLED if kill % 2 == 0 else _CUT_OFF
+            lost = [FIVE[0], FIVE[(1, 3, 4)[kill // 2 % 3]]]
+            await _bring_home(supervisor, client, log, FIVE[0])
+            await _leader_elsewhere(supervisor, here)
+            loss = await _lose(supervisor, history, lost, how)
+            spent.setdefault(how, []).append(loss)
+            tell("loss", number=kill + 1, regions=lost, how=how, appending_s=loss[0], readable_s=loss[1])
+            await _bring_back(supervisor, lost, how)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await _check(client, log, history)
+        _tell_all(spent)
+
+
+async def _lose(
+    supervisor: RegionSupervisor, history: FarHistory, regions: Sequence[str], how: str
+) -> tuple[float, float]:
+    """Take regions away; how long after the beginning an append is acknowledged that began when they were gone, and how long after that it is read."""
+    began = time.monotonic()
+    for region in regions:
+        await (supervisor.in_region("kill", region) if how == _KILLED else supervisor.cut_off(region))
+    gone = time.monotonic()
+    while history.began < gone:  # what was on its way by then may arrive
+        await asyncio.sleep(0.02)
+        assert time.monotonic() < gone + 120, f"nothing for two minutes after {', '.join(regions)} was {how}"
+    acknowledged, _, payload = history.acknowledged[-1]
+    while payload not in history.read:
+        await asyncio.sleep(0.02)
+        assert time.monotonic() < acknowledged + 120, f"{payload!r} cannot be read"
+    return acknowledged - began, history.read[payload] - acknowledged
+
+
+async def _bring_back(supervisor: RegionSupervisor, regions: Sequence[str], how: str) -> None:
+    await asyncio.sleep(1)
+    for region in regions:
+        await (supervisor.in_region("start", region) if how == _KILLED else supervisor.reconnect(region))
+    await _until_well(supervisor)
+
+
+def _tell_all(spent: dict[str, list[tuple[float, float]]]) -> None:
+    for kind, each in sorted(spent.items()):
+        appending, readable = [first for first, _ in each], [second for _, second in each]
+        tell(
+            kind,
+            times=len(each),
+            appending_median_s=percentile(appending, 0.5),
+            appending_most_s=max(appending),
+            readable_most_s=max(readable),
+        )
 
 
 async def _bring_home(supervisor: RegionSupervisor, client: Client, log: LogId, region: str) -> None:
@@ -360,7 +409,7 @@ def _leader(supervisor: RegionSupervisor) -> str | None:
 def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["appends", "reads", "losses"])
+    parser.add_argument("what", choices=["appends", "reads", "losses", "two-of-five"])
     parser.add_argument("--rtt", default="80ms", help="as of ld-dev-cluster up")
     parser.add_argument("--bandwidth", help="as of ld-dev-cluster up")
     parser.add_argument("--count", type=int, default=300, help="appends, one after the other")
@@ -373,8 +422,10 @@ def main() -> None:
             asyncio.run(appends(distances, given.count, given.megabytes))
         case "reads":
             asyncio.run(reads(distances, given.megabytes))
-        case _:
+        case "losses":
             asyncio.run(losses(distances, given.kills))
+        case _:
+            asyncio.run(two_of_five(distances, given.kills))
 
 
 if __name__ == "__main__":
