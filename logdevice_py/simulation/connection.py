@@ -71,6 +71,20 @@ class NetworkSettings:
     """A connection with more than this sent and not arrived is closed by the sender."""
 
 
+@dataclass(slots=True)
+class Route:
+    """What all machines of one place share when they send to those of another one: so many bytes leave in a second, one write after the other."""
+
+    bytes_per_second: int
+    free_at: int = 0
+    """When all that was sent has left, in microseconds."""
+
+    def leaves(self, now: int, size: int) -> int:
+        """When a write of so many bytes that is sent now has left."""
+        self.free_at = max(self.free_at, now) + size * SECOND // self.bytes_per_second
+        return self.free_at
+
+
 class Medium(Protocol):
     """What lies between the ends of connections."""
 
@@ -80,6 +94,7 @@ class Medium(Protocol):
     effects: Counter[str]
     link_faults: dict[tuple[int, int], list[LinkFault]]
     distances: dict[tuple[int, int], int]
+    routes: dict[tuple[int, int], Route]
 
     @property
     def blocks(self) -> bool:
@@ -184,6 +199,10 @@ class End:
         arrival = scheduler.now + network.delay()
         if network.distances:
             arrival += network.distances.get((self.host.address, self.other.host.address), 0)
+        if network.routes:
+            route = network.routes.get((self.host.address, self.other.host.address))
+            if route is not None:
+                arrival += route.leaves(scheduler.now, len(data)) - scheduler.now
         if network.link_faults:
             faults = network.link_faults.get((self.host.address, self.other.host.address))
             if faults:

@@ -18,6 +18,7 @@ from logdevice_py.config.location import Location
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.simulation.connection import Route
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
@@ -93,6 +94,8 @@ class Scenario:
     """Between two changes of which logs are in the cluster file; 0: none leaves it."""
     distances: dict[tuple[int, int], int] = field(default_factory=dict)
     """Microseconds from one region to another, by their numbers; none: nodes stand together."""
+    bandwidth: int = 0
+    """Bytes a second from one region to another one; 0: without limit."""
     hedged: bool = False
     """Readers ask others for what a shard owes, most of those that get each entry from one shard."""
     disk_bytes: int = 1 << 40
@@ -125,11 +128,15 @@ class Scenario:
         regions, addresses = self.plan.regions, [*range(_FARTHEST), *(CLIENT_ADDRESS - n for n in range(4 * _FARTHEST))]
         if self.distances:
             cluster.client_location = lambda address: Location.parse(f"region{address % regions}....")
+        routes = {pair: Route(self.bandwidth) for pair in self.distances if self.bandwidth}
         for source in addresses:
             for target in addresses:
-                distance = self.distances.get((source % regions, target % regions))
+                pair = source % regions, target % regions
+                distance = self.distances.get(pair)
                 if distance and (source >= 0 or target >= 0):
                     cluster.network.distances[source, target] = distance
+                    if pair in routes:
+                        cluster.network.routes[source, target] = routes[pair]
 
     @property
     def fault_schedule(self) -> FaultSchedule:
@@ -291,6 +298,8 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
             made.disk_bytes = rng.choice(profile.disk_bytes)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
     made.distances = distances
+    if distances:
+        made.bandwidth = random.Random(f"bandwidth {seed}").choice(_BANDWIDTHS)
     hedging = random.Random(f"hedges {seed}")
     if seed >= _EXTRAS_FROM and hedging.random() < _HEDGES_SHARE:
         _let_hedge(made, hedging)
@@ -307,6 +316,9 @@ def devoted_seeds(what: str, first: int, count: int, mode: RunMode = RunMode.USU
 
 
 _REGIONAL: Final = [kind.name for kind in CATALOG.values() if kind.regional]
+
+
+_BANDWIDTHS: Final = (0, 1_000_000, 4_000_000, 20_000_000)
 
 
 def _let_have_regions(plan: ClusterPlan, rng: random.Random) -> dict[tuple[int, int], int]:

@@ -15,7 +15,7 @@ from logdevice_py.protocol.versions import Versions
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.simulation.clock import SimClock
-from logdevice_py.simulation.connection import End
+from logdevice_py.simulation.connection import End, Route
 from logdevice_py.simulation.links import LinkFault
 from logdevice_py.simulation.network import Network, NetworkSettings
 from logdevice_py.simulation.process import Process
@@ -334,6 +334,22 @@ class TestBadLinks:
         assert len(pair.got) == got
         pair.pass_time(2001)
         assert len(pair.got) == got + 1
+
+    def test_machines_share_what_leads_to_another_place(self) -> None:
+        pair = Pair(delay_max=1000, slow_probability=0.0, chop_probability=0.0).connected()
+        pair.network.routes[0, 1] = Route(400)
+        got = len(pair.got)
+        leaves = []
+        for _ in range(2):
+            pair.send(padding=60)
+            pair.pass_time(MILLISECOND)
+            leaves.append(pair.network.routes[0, 1].free_at)
+        assert leaves[1] - leaves[0] > SECOND // 4
+        for place, when in enumerate(leaves):
+            pair.scheduler.run_until(when)
+            assert len(pair.got) == got + place, "one leaves after the other"
+            pair.scheduler.run_until(when + 2 * MILLISECOND)
+            assert len(pair.got) == got + place + 1
 
     def test_a_peer_that_reads_nothing_is_disconnected(self) -> None:
         pair = Pair(output_bytes_congested=500, output_bytes_max=1000).connected()
