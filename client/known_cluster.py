@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from client.settings import ClientSettings
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, node_of
 from logdevice_py.core.units import Micros
@@ -46,6 +47,7 @@ class KnownCluster:
         "_listeners",
         "_pushes",
         "_refused",
+        "_regions",
         "_settings",
         "_states",
         "_told",
@@ -66,6 +68,11 @@ class KnownCluster:
         self._listeners: list[NodeStateListener] = []
         self.config_version = 0
         """The newest version of the cluster file that any node said to have."""
+        self._regions: dict[NodeId, str] = {}
+
+    def use_config(self, config: ClusterConfig) -> None:
+        """The client's cluster file, which says where nodes stand. What counts is what is pushed from now on."""
+        self._regions = {node: member.location.region for node, member in config.nodes.items()}
 
     def state(self, node: NodeId) -> NodeState:
         if node in self._refused:
@@ -118,7 +125,7 @@ class KnownCluster:
             for each in message.nodes
         }
         self._arrived += 1
-        order = (message.config_version, _is_witness(peer, states), self._arrived)
+        order = (message.config_version, self._is_witness(peer, states), self._arrived)
         push = self._pushes[peer] = _Push(message.version, order, states)
         latest = self._latest()
         if latest is not push:
@@ -129,6 +136,14 @@ class KnownCluster:
             self._refused.clear()
             self.changes += 1
         return self._hold(states)
+
+    def _is_witness(self, peer: PeerId, states: _States) -> bool:
+        """Whether the node that says so has heard of the others lately: if not, it calls them dead because it knows nothing of them."""
+        mine = states.get(NodeId(peer))
+        if mine is None or mine[0] is NodeState.STARTING:
+            return False
+        region = self._regions.get
+        return not sees_too_few((region(node, ""), state is not NodeState.DEAD) for node, (state, _) in states.items())
 
     def _latest(self) -> _Push:
         return max(self._pushes.values(), key=lambda push: push.order)
@@ -185,13 +200,6 @@ class KnownCluster:
         self._told = self.changes
         for listener in list(self._listeners):
             listener(now)
-
-
-def _is_witness(peer: PeerId, states: _States) -> bool:
-    """Whether the node that says so has heard of the others lately: if not, it calls them dead because it knows nothing of them."""
-    mine = states.get(NodeId(peer))
-    dead = sum(1 for state, _ in states.values() if state is NodeState.DEAD)
-    return mine is not None and mine[0] is not NodeState.STARTING and not sees_too_few(dead, len(states))
 
 
 _STATES = frozenset(int(state) for state in NodeState)

@@ -93,6 +93,7 @@ class ClientSession:
         """Of frames and read streams."""
         self.metrics = ClientMetrics()
         self.view = KnownCluster(self.settings)
+        self.view.use_config(config)
         self.routes = Routes(config, self.view, self.metrics)
         self.inquiries = Inquiries(self.links, self.requests)
         self.on_newer_config: Callable[[int], None] = lambda version: None
@@ -135,6 +136,7 @@ class ClientSession:
             if config.run_time_logs is NO_RUN_TIME_LOGS:
                 config = replace(config, run_time_logs=self.routes.config.run_time_logs)
             self.routes.set_config(config)
+            self.view.use_config(config)
             self.writers.on_config(now)
             self.streams.on_config(config, now)
             self.histories.on_config(now)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import NodeState
+
+_REGIONS_COUNTED: Final = 3
+"""Of two regions neither is a majority."""
 
 
 class ClusterView(Protocol):
@@ -35,12 +39,25 @@ class ClusterView(Protocol):
         """Its node is alive, and did not say that the shard's disk failed."""
 
     def isolated(self) -> bool:
-        """This node cannot hear more than half of the cluster."""
+        """This node cannot hear more than half of the cluster: of its regions where there are three or more, else of its nodes."""
 
 
-def sees_too_few(dead: int, members: int) -> bool:
-    """Whether a node that takes so many members of its cluster for dead is rather cut off itself: it sequences nothing, and its word on others counts little."""
-    return 2 * dead > members
+def sees_too_few(members: Iterable[tuple[str, bool]]) -> bool:
+    """Whether a node that takes so many members of its cluster for dead is rather cut off itself: it sequences nothing, and its word on others counts little.
+
+    Where there are three regions or more, regions are counted, and one of which any node is alive counts as seen: what is cut off is most often a whole region,
+    and the larger part of the nodes may be the smaller part of the regions, which the epoch store's majority is not in.
+
+    Args:
+        members: the region of each, and whether it is alive.
+    """
+    nodes: list[bool] = []
+    regions: dict[str, bool] = {}
+    for region, alive in members:
+        nodes.append(alive)
+        regions[region] = alive or regions.get(region, False)
+    seen = nodes if len(regions) < _REGIONS_COUNTED else list(regions.values())
+    return 2 * seen.count(False) > len(seen)
 
 
 def metadata_logs_writable(config: ClusterConfig, view: ClusterView, without: frozenset[ShardId] = frozenset()) -> bool:

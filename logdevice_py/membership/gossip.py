@@ -89,6 +89,7 @@ class GossipMachine:
         self._known: dict[NodeId, _Known] = {node: self._me}
         self._members = sorted(config.nodes)
         self._states: dict[NodeId, NodeState] = {}
+        self._isolated = False
         self._refresh()
 
     def use_settings(self, settings: MembershipSettings) -> None:
@@ -122,9 +123,7 @@ class GossipMachine:
         return self.is_alive(node) and shard_index_of(shard) not in self._known[node].failed
 
     def isolated(self) -> bool:
-        members = self._config.nodes
-        dead = sum(1 for node in members if not self.is_alive(node))
-        return sees_too_few(dead, len(members))
+        return self._isolated
 
     # Events
 
@@ -221,6 +220,7 @@ class GossipMachine:
             if node not in config.nodes and node != self.node:
                 del self._known[node]
         self._refresh()
+        self._count()
 
     def leave(self, now: Micros) -> None:
         """Tell everybody that this node is about to stop."""
@@ -295,6 +295,11 @@ class GossipMachine:
                 self.metrics.deaths += 1
         self._states = states
         self.version += 1
+        self._count()
+
+    def _count(self) -> None:
+        members = self._config.nodes.items()
+        self._isolated = sees_too_few((member.location.region, self.is_alive(node)) for node, member in members)
 
     def _judge(self, node: NodeId) -> NodeState:
         known = self._known.get(node)

@@ -243,8 +243,9 @@ class Supervisor:
 
     async def _until_serving(self, node: NodeId) -> None:
         """CommandError when it does not come to that."""
-        child, members = self.children[node], len(self.config.nodes)
-        alone = sees_too_few(members - len(self._answering()), members)
+        child, answering = self.children[node], set(self._answering())
+        members = self.config.nodes.items()
+        alone = sees_too_few((member.location.region, each in answering) for each, member in members)
         serving = asyncio.create_task(
             wait_until_serving(self.config, node, alone=alone, timeout=SERVE_TIMEOUT, access=self.admin_access)
         )

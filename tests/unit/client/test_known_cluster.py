@@ -8,6 +8,7 @@ from client.known_cluster import KnownCluster
 from client.settings import ClientSettings
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId
 from logdevice_py.protocol.messages import ClusterNode, ClusterState, NodeState
+from tests.unit.logdevice_py.membership.test_gossip import config_of
 
 ALIVE, DEAD, STARTING = int(NodeState.ALIVE), int(NodeState.DEAD), int(NodeState.STARTING)
 
@@ -60,6 +61,17 @@ def test_a_node_that_has_not_heard_of_the_others_yet_does_not_make_them_dead(sta
     assert (alive(view), view.changes) == ([0, 1], changes)
     assert view.on_cluster_state(PeerId(2), push(2, ALIVE, DEAD, ALIVE)) == [1]
     assert alive(view) == [0, 2]
+
+
+def test_where_there_are_three_regions_the_word_of_those_that_see_two_of_them_counts() -> None:
+    """N0 to N4 stand in one region, which is cut off from the two others."""
+    view = made()
+    view.use_config(config_of(7, ["us"] * 5 + ["eu", "ap"]))
+    view.on_cluster_state(PeerId(5), push(7, *[DEAD] * 5, ALIVE, ALIVE))
+    assert not view.hears_no_witness()
+    assert view.on_cluster_state(PeerId(0), push(9, *[ALIVE] * 5, DEAD, DEAD)) == []
+    assert not view.is_alive(NodeId(0))
+    assert view.is_alive(NodeId(5))
 
 
 def test_a_node_that_finds_itself_alone_takes_back_what_it_said_of_others() -> None:

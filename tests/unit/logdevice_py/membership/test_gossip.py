@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
+from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, shard_id
 from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import Micros
+from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.protocol.framing import decode_frame, encode_frame
@@ -18,8 +20,9 @@ INTERVAL = MembershipSettings().gossip_interval_us
 THRESHOLD = MembershipSettings().gossip_threshold
 
 
-def config_of(nodes: int) -> ClusterConfig:
-    members = {NodeId(n): NodeConfig(node=NodeId(n), host="h", port=1) for n in range(nodes)}
+def config_of(nodes: int, regions: Sequence[str] = ()) -> ClusterConfig:
+    where = [Location.parse(f"{region}....") for region in regions] or [Location.parse("")] * nodes
+    members = {NodeId(n): NodeConfig(node=NodeId(n), host="h", port=1, location=where[n]) for n in range(nodes)}
     return ClusterConfig(
         name="c",
         uuid=b"u" * 16,
@@ -34,8 +37,8 @@ def config_of(nodes: int) -> ClusterConfig:
 class GossipNetwork:
     """Nodes that gossip under virtual time; `cut` says which messages are lost."""
 
-    def __init__(self, nodes: int, **settings: int) -> None:
-        self.config = config_of(nodes)
+    def __init__(self, nodes: int, *, regions: Sequence[str] = (), **settings: int) -> None:
+        self.config = config_of(nodes, regions)
         self.settings = MembershipSettings(**settings)
         self.now = Micros(0)
         self.machines: dict[int, GossipMachine] = {}
@@ -264,6 +267,31 @@ def test_the_smaller_side_of_a_partition_knows_that_it_is_isolated() -> None:
     net.cut = lambda sender, receiver: (sender < 2) != (receiver < 2)
     net.run(THRESHOLD + 3)
     assert [net.machines[node].isolated() for node in range(5)] == [True, True, False, False, False]
+
+
+def test_where_there_are_three_regions_the_part_with_fewer_of_them_is_isolated() -> None:
+    net = GossipNetwork(7, regions=["us", "us", "us", "us", "us", "eu", "ap"])
+    net.run(6)
+    net.cut = lambda sender, receiver: (sender < 5) != (receiver < 5)
+    net.run(THRESHOLD + 3)
+    assert [net.machines[node].isolated() for node in range(7)] == [True] * 5 + [False] * 2
+
+
+def test_one_node_of_a_region_that_is_heard_of_is_enough() -> None:
+    assert not sees_too_few([("us", False)] * 8 + [("us", True), ("eu", True), ("ap", False)])
+    assert sees_too_few([("us", False)] * 2 + [("us", True), ("eu", False), ("ap", False)])
+    assert sees_too_few([("us", False)] * 3 + [("us", True), ("eu", True)]), "of two regions neither is a majority"
+
+
+def test_nodes_that_move_to_other_regions_are_counted_there() -> None:
+    net = GossipNetwork(6)
+    net.run(6)
+    for node in (2, 3, 4, 5):
+        net.die(node)
+    net.run(THRESHOLD + 3)
+    assert net.machines[0].isolated()
+    net.machines[0].on_config(config_of(6, ["us", "eu", "ap", "ap", "ap", "ap"]), net.now)
+    assert not net.machines[0].isolated()
 
 
 def test_a_leaving_node_is_still_reached_but_sequences_nothing() -> None:
