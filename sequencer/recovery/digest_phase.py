@@ -58,6 +58,7 @@ class DigestPhase:
     def start(self, now: Micros) -> None:
         """Ask the shards that are sealed."""
         self._first = compose_lsn(self._findings.epoch, self._findings.digest_from)
+        self._grace.start(now)
         for member in self._shards.members.values():
             if member.state is RecoveryShardState.SEALED:
                 self.ask(member, now)

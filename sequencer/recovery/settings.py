@@ -46,7 +46,8 @@ class RecoverySettings:
         100 * MILLISECOND,
         unit="us",
         lo=0,
-        doc="How long to wait for stragglers when the digest suffices but is not complete.",
+        doc="How long to wait at least for stragglers when the digest suffices but is not complete. They get as long again as the others took, up to five "
+        "times this.",
     )
     phase_timeout_us: int = setting(
         10 * SECOND,

@@ -88,6 +88,18 @@ def test_an_f_majority_gives_stragglers_the_grace_period() -> None:
     assert bench.stored() == {1: {0: BRIDGE, 1: BRIDGE}}
 
 
+@pytest.mark.parametrize(("others_took_ms", "grace_ms"), [(80, 100), (140, 140), (700, 500)])
+def test_stragglers_get_as_long_again_as_the_others_took_within_limits(others_took_ms: int, grace_ms: int) -> None:
+    bench = sealed_bench(3, 2)
+    bench.advance(others_took_ms * MILLISECOND)
+    bench.digested(0)
+    bench.digested(1)
+    bench.advance((grace_ms - 1) * MILLISECOND)
+    assert not bench.take(Store)
+    bench.advance(MILLISECOND)
+    assert bench.stored() == {1: {0: BRIDGE, 1: BRIDGE}}
+
+
 @pytest.mark.parametrize(
     ("limits", "at_once"),
     [
