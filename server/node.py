@@ -122,6 +122,7 @@ class Node:
             rng=rng,
             generations=generations,
             failed=unopened,
+            keeps_event_log=settings.rebuilding.enabled,
         )
         self._principals = Principals() if principals is None else principals
         self.quotas = PrincipalQuotas(config, self._principals)

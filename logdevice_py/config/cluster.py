@@ -160,7 +160,18 @@ class ClusterConfig:
     @property
     def rebuilding_enabled(self) -> bool:
         """What a lost shard held is re-replicated without anybody's asking."""
-        return self.settings.get("rebuilding", {}).get("enabled") is True
+        return self._rebuilding_asked is not False
+
+    @property
+    def rebuilding_by_default(self) -> bool:
+        """The file does not say whether to rebuild: nodes of versions before this one keep no event log then."""
+        return self._rebuilding_asked is None
+
+    @property
+    def _rebuilding_asked(self) -> bool | None:
+        """What the file says of it; None: nothing."""
+        asked: bool | None = self.settings.get("rebuilding", {}).get("enabled")
+        return asked
 
     @cached_property
     def has_log_tree(self) -> bool:

@@ -12,7 +12,7 @@ class RebuildingSettings:
     """Section ``[settings.rebuilding]`` of the cluster file."""
 
     enabled: bool = setting(
-        False,
+        True,
         unit="flag",
         doc="Keep an event log, and re-replicate what lost or drained shards held. The same in all nodes' files.",
     )

@@ -28,6 +28,8 @@ from logdevice_py.protocol.messages import ClusterNode, ClusterState, Gossip, Go
 
 _LEAVING = 1
 _STARTING = 2
+_KEEPS_EVENT_LOG = 4
+"""Holds for as long as a run lasts. Nodes that do not know of it do not pass it on."""
 _COUNTER_MAX = 1 << 20
 """Dead for that long is dead for good. What is told must stay in the range that others take, whatever was told here."""
 
@@ -62,16 +64,18 @@ class GossipMachine:
         rng: Rng,
         generations: Mapping[ShardId, Generation],
         failed: Iterable[ShardId] = (),
+        keeps_event_log: bool = False,
     ) -> None:
         """
         Args:
             generations: of the own shards that are open.
             failed: own shards that could not be opened.
+            keeps_event_log: this node takes part in rebuilding.
         """
         self.node = node
         self.metrics = MembershipMetrics()
         self.version = 1
-        """Grows whenever `state`, `generation` or `serves` would answer differently."""
+        """Grows whenever `state`, `generation`, `serves` or `keeps_event_log` would answer differently."""
         self.config_version = config.version
         """The newest version of the cluster file that any node said to have."""
         self._settings = settings
@@ -83,6 +87,7 @@ class GossipMachine:
         self._me = _Known(
             instance=instance,
             heard=True,
+            flags=_STARTING | (_KEEPS_EVENT_LOG if keeps_event_log else 0),
             generations=_as_list(generations),
             failed=frozenset(map(shard_index_of, failed)),
         )
@@ -121,6 +126,11 @@ class GossipMachine:
     def serves(self, shard: ShardId) -> bool:
         node = node_of(shard)
         return self.is_alive(node) and shard_index_of(shard) not in self._known[node].failed
+
+    def keeps_event_log(self, node: NodeId) -> bool:
+        """Whether the run of the node that was heard of last said that it takes part in rebuilding. Earlier versions do not say so."""
+        known = self._known.get(node)
+        return known is not None and bool(known.flags & _KEEPS_EVENT_LOG)
 
     def isolated(self) -> bool:
         return self._isolated
@@ -173,15 +183,16 @@ class GossipMachine:
         known = self._find(node)
         if instance < known.instance or instance == 0:
             return
+        kept = known.flags & _KEEPS_EVENT_LOG
         if instance > known.instance:
             known.instance, known.counter, known.flags = instance, counter, flags
             known.sequence, known.refused, known.heard = 0, False, True
         else:
             known.counter = min(known.counter, counter)
             known.heard = True
-            known.flags = (known.flags & flags & _STARTING) | ((known.flags | flags) & _LEAVING)
+            known.flags = (known.flags & flags & _STARTING) | ((known.flags | flags) & (_LEAVING | _KEEPS_EVENT_LOG))
             failed |= known.failed
-        if known.failed != failed:
+        if known.failed != failed or known.flags & _KEEPS_EVENT_LOG != kept:
             known.failed = failed
             self.version += 1
         if known.generations == generations:

@@ -709,7 +709,7 @@ class GossipNode(NamedTuple):
     node: Node
     instance: Instance
     intervals: U32  # gossip intervals since anyone heard of it
-    flags: U8  # 1: leaving, 2: starting
+    flags: U8  # 1: leaving, 2: starting, 4: keeps an event log
     generations: Annotated[list[Generation], list_of(U32K, 128)]  # of its shards
     failed: Annotated[list[int], list_of(U8K, 128)] = _NONE_FAILED  # shards whose disks failed, by index
 

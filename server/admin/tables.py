@@ -156,7 +156,7 @@ class NodeTables:
         node, now = self._host.node, monotonic_us()
         if node.sequencer is not None and constraints.shard is None:
             yield from sequencing_waits.waits_rows(node.sequencer, constraints, now)
-        if node.rebuilding is not None and constraints.shard is None:
+        if node.rebuilding is not None and node.rebuilding.is_kept and constraints.shard is None:
             yield from reader_waits_rows(node.rebuilding.replica.session, "event log", constraints)
         if node.storage is not None:
             yield from storing_waits.waits_rows(node.storage, constraints, now)

@@ -29,7 +29,7 @@ from logdevice_py.event_log.events import (
 )
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.event_log.settings import RebuildingSettings
-from logdevice_py.membership.cluster_view import ClusterView
+from server.event_log.participation import ParticipantView, absentees, takes_part
 
 _LOOKED_UP_AT_ONCE: Final = 256
 """Shards that are not in the cluster file, in a tick: whoever invents thousands does not keep the epoch store busy."""
@@ -58,7 +58,7 @@ class RebuildingSupervisor:
         self,
         node: NodeId,
         settings: RebuildingSettings,
-        view: ClusterView,
+        view: ParticipantView,
         own: Mapping[ShardId, Generation],
         look_up: Callable[[ShardId, Micros], None],
         append: Callable[[Event, Micros], None],
@@ -70,6 +70,8 @@ class RebuildingSupervisor:
         self._look_up = look_up
         self._append = append
         self._gone: dict[ShardId, _Gone] = {}
+        self._regions_gone: dict[str, Micros] = {}
+        """When all shards of a region were last gone, one of several regions."""
         self._generations: dict[ShardId, Generation] = {}
 
     def note_generation(self, shard: ShardId, generation: Generation) -> None:
@@ -78,7 +80,9 @@ class RebuildingSupervisor:
 
     def is_leader(self, config: ClusterConfig) -> bool:
         """Whether this node looks after the shards of all."""
-        return next((node for node in config.sequencer_nodes() if self._view.may_sequence(node)), None) == self._node
+        view = self._view
+        living = (node for node in config.sequencer_nodes() if view.may_sequence(node))
+        return next((node for node in living if takes_part(node, config, view)), None) == self._node
 
     def tick(
         self,
@@ -118,8 +122,12 @@ class RebuildingSupervisor:
                 self._append(ShardTookRecords(shard, generation, entry.since), now)
         # Candidates, and who left, are those of the cluster file: with an older one living donors would be left out.
         if self.is_leader(config) and self._view.config_version <= config.version:
-            self._declare_replaced(config, state, now)
-            self._declare_gone(config, state, now)
+            if absentees(config, self._view):
+                hit("losses_await_all_nodes")
+                self._call_off_for_absentees(config, state, now)
+            else:
+                self._declare_replaced(config, state, now)
+                self._declare_gone(config, state, now)
             self._finish_for_removed(config, state, now)
             self._forget_inventions(config, state, now)
 
@@ -145,6 +153,19 @@ class RebuildingSupervisor:
             if before is not None and gone.get(shard) is not before:
                 self._generations.pop(shard, None)  # it may get another one
         self._gone = gone
+        self._note_regions(config, now)
+
+    def _note_regions(self, config: ClusterConfig, now: Micros) -> None:
+        regions = {_region(shard, config) for shard in config.storage_shards()}
+        left = {_region(shard, config) for shard in config.storage_shards() if shard not in self._gone}
+        if len(regions) > 1:
+            self._regions_gone.update(dict.fromkeys(regions - left, now))
+
+    def _is_left_to_a_person(self, shard: ShardId, config: ClusterConfig, now: Micros) -> bool:
+        """Whether its whole region is gone, or was a moment ago: the region comes back, or a person decides. The nodes of one that comes back do not start in
+        the same instant; each has the grace period from there on."""
+        gone = self._regions_gone.get(_region(shard, config))
+        return gone is not None and now - gone < self._settings.self_initiated_grace_period_us
 
     def _needs_rebuild(
         self,
@@ -200,6 +221,8 @@ class RebuildingSupervisor:
                     self._append(ShardIsRebuilt(shard, Generation(0), state.round, DonorFlags.NONE), now)
             elif too_many:
                 hit("too_many_lost_to_rebuild")
+            elif self._is_left_to_a_person(shard, config, now):
+                hit("region_is_not_rebuilt")
             elif self._view.is_alive(node_of(shard)):
                 hit("failed_shard_is_rebuilt")
                 text = f"the disk of {format_shard(shard)} failed {time // 1_000_000} s ago"
@@ -208,6 +231,18 @@ class RebuildingSupervisor:
                 hit("dead_node_is_rebuilt")
                 text = f"N{node_of(shard)} was dead for {time // 1_000_000} s"
                 self._needs_rebuild(config, shard, generation, text, now)
+
+    def _call_off_for_absentees(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
+        """A lost shard whose node came back, and takes no part, does not say itself that it is back. The sequencers of its node and of others like it use it
+        as before: its silence must not count for nothing."""
+        for node in absentees(config, self._view):
+            for shard in config.nodes[node].shard_ids():
+                entry = state.shards.get(shard)
+                if entry is None or entry.mode is not RebuildMode.RESTORE or not self._view.serves(shard):
+                    continue
+                if entry.generation == self._view.generation(shard):
+                    hit("lost_shard_of_an_absentee_is_back")
+                    self._append(ShardAbortRebuild(shard, entry.generation, RebuildMode.RESTORE), now)
 
     def _is_rebuilt(self, shard: ShardId, state: RebuildingSet) -> bool:
         """Whether a shard that is gone was rebuilt, in the generation that it has."""
@@ -241,6 +276,11 @@ class RebuildingSupervisor:
         elif len(self._generations) > len(strangers) + len(present):
             known = {*strangers, *present}
             self._generations = {each: found for each, found in self._generations.items() if each in known}
+
+
+def _region(shard: ShardId, config: ClusterConfig) -> str:
+    """Where the shard stands; "" where nothing is known."""
+    return config.nodes[node_of(shard)].location.region
 
 
 def _is_emptied(entry: RebuildingShard) -> bool:

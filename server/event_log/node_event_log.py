@@ -26,6 +26,7 @@ from sequencer.node import SequencerNode
 from server.event_log.event_writer import RebuildingSupervisor
 from server.event_log.exclusion import Exclusion
 from server.event_log.notices import EventLogNotice
+from server.event_log.participation import absentees
 from server.event_log.replica import EventLogReplica
 from storage_node.node import StorageNode
 from storage_node.rebuilding.context import SequencerAnswered
@@ -88,6 +89,12 @@ class NodeRebuilding:
     def set(self) -> RebuildingSet:
         """What the event log amounts to."""
         return self.replica.set
+
+    @property
+    def is_kept(self) -> bool:
+        """The nodes keep the event log. Not as long as some are of a version that does so only where the file asks for it: then no shard was lost or drained
+        yet, and the event log may not be readable, nor has anybody to wait for it."""
+        return not absentees(self._config, self._gossip)
 
     def paces(self) -> list[DonorPace]:
         """Of the donors of this node that have work."""
@@ -174,7 +181,7 @@ class NodeRebuilding:
 
     def _exclude(self, now: Micros) -> None:
         excluded = self._exclusion.judge(self._config, self.set, self._gossip, now)
-        is_known = self._is_known or self.replica.caught_up
+        is_known = self.replica.caught_up or not self.is_kept
         if excluded != self.excluded or is_known is not self._is_known:
             self.excluded, self._is_known = excluded, is_known
             self._on_exclusion(now)

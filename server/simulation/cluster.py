@@ -529,8 +529,7 @@ def _cluster_file(
         lines += ["[settings.log_tree]", "enabled = true", "snapshot_commands = 10"]
     if permissions:
         lines += ["[settings.security]", 'tls = "require"', "permissions = true"]
-    if rebuilding:
-        lines += ["[settings.rebuilding]", "enabled = true"]
+    lines += ["[settings.rebuilding]", f"enabled = {str(rebuilding).lower()}"]
     if maintenances:
         lines += ["[settings.maintenance]", "enabled = true", "away_percent_max = 100"]
     for node in range(nodes):

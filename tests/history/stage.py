@@ -24,6 +24,7 @@ TIMEOUT = 120 * SECOND
 
 
 def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = ()) -> str:
+    section = "[settings.rebuilding]"
     lines = [
         'name = "history"',
         "version = 1",
@@ -34,7 +35,7 @@ def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collect
         "[defaults]",
         f'replicate = "{replicate}"',
         "sticky_copysets = false",
-        extra,
+        extra if section in extra else f"{extra}\n{section}\nenabled = false",
         '[logs."/all"]',
         'ids = "1..10"',
     ]

@@ -74,7 +74,9 @@ class ClusterPlan:
                 f'location = "{self._location(number, node)}"',
                 f'state = "{node.state}"',
             ]
-        return "\n".join([*lines, *self.settings])
+        section = "[settings.rebuilding]"
+        rebuilding = [] if any(section in each for each in self.settings) else [section, "enabled = false"]
+        return "\n".join([*lines, *self.settings, *rebuilding])
 
     def _location(self, number: int, node: NodePlan) -> str:
         rack = f"rack{node.rack}"

@@ -38,6 +38,7 @@ SEQUENCERS = 2
 
 
 def _cluster_file(shards: int, replicate: str, settings: str) -> str:
+    section = "[settings.rebuilding]"
     lines = [
         'name = "stories"',
         "version = 1",
@@ -50,7 +51,7 @@ def _cluster_file(shards: int, replicate: str, settings: str) -> str:
         "sticky_copysets = false",
         '[logs."/stories"]',
         f'ids = "{LOG}"',
-        settings,
+        settings if section in settings else f"{settings}\n{section}\nenabled = false",
     ]
     for node in range(SEQUENCERS + shards):
         role = "sequencer" if node < SEQUENCERS else "storage"
