@@ -32,6 +32,7 @@ from client.read.open_streams import OpenStreams, hedge_context
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
+from client.turn_end import TurnEnd
 from client.write.context import StreamContext
 from client.write.finder import FrameFinder
 from client.write.open_writers import OpenWriters
@@ -105,6 +106,8 @@ class ClientSession:
         self.sequencers = SequencerQuestions(self.questions, self.routes, self.settings)
         self.metadata_repair = MetadataRepair(self.questions, self.settings)
         self.histories = OpenHistories(self)
+        self.turn_end = TurnEnd()
+        """Whether `on_turn_end` has anything to do."""
         self.appends = AppendRequests(
             self.routes,
             self.links,
@@ -114,11 +117,12 @@ class ClientSession:
             settings=self.settings,
             metrics=self.metrics,
             inquiries=self.inquiries,
+            turn_end=self.turn_end,
         )
-        self.writers = OpenWriters()
+        self.writers = OpenWriters(self.turn_end)
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
         read_settings = read_settings or ReadSettings()
-        self.streams = OpenStreams(self._wake_log, timers, read_settings)
+        self.streams = OpenStreams(self._wake_log, timers, read_settings, self.turn_end)
         self.hedges = hedge_context(read_settings, self.ids, self.streams)
         """What hedged read streams have in common."""
         self._turn_handlers: dict[TurnHandler, None] = {}
@@ -151,7 +155,8 @@ class ClientSession:
             handler(peer, message, now)
 
     def on_turn_end(self, now: Micros) -> None:
-        """Build the frames of the turn, then call who waits for its end. In most turns of a node there is nothing to do: that costs no further call."""
+        """Build the frames of the turn, then call who waits for its end. Needed only when `turn_end.wanted`; writers that are open want every one."""
+        self.turn_end.wanted = bool(self.writers.open)
         if self.appends.dirty:
             self.appends.on_turn_end(now)
         for writer in self.writers.open:
@@ -164,6 +169,7 @@ class ClientSession:
     def handle_turn_end(self, handler: TurnHandler) -> None:
         """Call `handler` once when the turn ends; at the end of a turn, when the next one does."""
         self._turn_handlers[handler] = None
+        self.turn_end.wanted = True
 
     def _call_handlers(self, now: Micros) -> None:
         handlers, self._turn_handlers = self._turn_handlers, {}

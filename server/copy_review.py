@@ -130,7 +130,7 @@ class CopyReview:
         """What is known of the shards; None as long as the event log, which may say what was re-replicated, is not read."""
         host = self._host
         rebuilding, gossip = host.node.rebuilding, host.node.gossip
-        if rebuilding is not None and not rebuilding.replica.caught_up:
+        if rebuilding is not None and not rebuilding.is_known:
             return None
         return ShardsPresent(
             tuple((shard, gossip.generation(shard)) for shard in host.config.storage_shards()),

@@ -436,7 +436,8 @@ class Node:
         for follower in self._followers:
             if changed:
                 follower.on_cluster_state(now)
-            follower.session.on_turn_end(now)
+            if follower.session.turn_end.wanted:
+                follower.session.on_turn_end(now)
         for role in self._roles:
             role.on_turn_end(now)
 

@@ -33,6 +33,7 @@ from client.promise import Promise, break_
 from client.quotas import quota_pause, throttled_error
 from client.receipt import Receipt, receipts
 from client.settings import ClientSettings
+from client.turn_end import TurnEnd
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, Lsn, epoch_of
@@ -103,6 +104,7 @@ class AppendRequests:
         "_settings",
         "_sweep",
         "_timers",
+        "_turn_end",
         "dirty",
         "named",
     )
@@ -118,7 +120,9 @@ class AppendRequests:
         settings: ClientSettings,
         metrics: ClientMetrics,
         inquiries: Inquiries,
+        turn_end: TurnEnd,
     ) -> None:
+        self._turn_end = turn_end
         self._inquiries = inquiries
         self._routes = routes
         self._links = links
@@ -176,6 +180,7 @@ class AppendRequests:
             taken.guard, taken.seal = guard, seal
         elif not appends.open:
             self.dirty.append(log)
+            self._turn_end.wanted = True
             taken = OpenAppends(payload_max, timeout_us)
             appends.open.append(taken)
         else:
@@ -223,6 +228,7 @@ class AppendRequests:
             self.named.clear()  # nothing may be put before this record any more
         else:
             self.dirty.append(log)
+            self._turn_end.wanted = True
         taken = OpenAppends(payload_max, timeout_us)
         taken.alone = True
         appends.open.append(taken)
@@ -239,6 +245,7 @@ class AppendRequests:
             busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
             if busy and not any(taken.alone for taken in appends.open) and self._wait(appends, now):
                 self.dirty.append(log)
+                self._turn_end.wanted = True
                 continue
             opened, appends.open = appends.open, []
             appends.left_at = now

@@ -13,6 +13,7 @@ from client.read.settings import ReadSettings
 from client.read.shard_answers import ShardAnswers
 from client.read.shard_delays import KnownDelays
 from client.read.shard_statuses import ShardStatuses
+from client.turn_end import TurnEnd
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.machine import TimerQueue
@@ -45,13 +46,16 @@ class StreamMessages(StandingStream, Protocol):
 class OpenStreams:
     """By stream id. A stream may close itself, or have another one opened, while it is handed something."""
 
-    __slots__ = ("_by_id", "_hedges", "_release_lookup", "_statuses", "due")
+    __slots__ = ("_by_id", "_hedges", "_release_lookup", "_statuses", "_turn_end", "due")
 
-    def __init__(self, wake: Callable[[LogId, Micros], None], timers: TimerQueue, settings: ReadSettings) -> None:
+    def __init__(
+        self, wake: Callable[[LogId, Micros], None], timers: TimerQueue, settings: ReadSettings, turn_end: TurnEnd
+    ) -> None:
         """
         Args:
             wake: has a log sequenced by somebody.
         """
+        self._turn_end = turn_end
         self._by_id: dict[int, StreamMessages] = {}
         self._hedges: dict[int, HedgeMessages] = {}
         """Hedges of streams, by ids of their own."""
@@ -81,6 +85,7 @@ class OpenStreams:
     def request_turn_end(self, stream_id: int) -> None:
         """Call `on_turn_end` of this stream when the turn ends. Others are not looked at: there may be thousands that wait for records."""
         self.due[stream_id] = None
+        self._turn_end.wanted = True
 
     def read_streams(self) -> list[ReadStream]:
         """In the order in which they were opened."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from client.turn_end import TurnEnd
 from client.write.frame import StreamFrame
 from client.write.write_stream import WriteStream
 from client.write.write_streams import WriteStreams
@@ -15,9 +16,10 @@ from logdevice_py.core.units import Micros
 class OpenWriters:
     """In the order in which they were opened."""
 
-    __slots__ = ("frames", "open")
+    __slots__ = ("_turn_end", "frames", "open")
 
-    def __init__(self) -> None:
+    def __init__(self, turn_end: TurnEnd) -> None:
+        self._turn_end = turn_end
         self.open: list[WriteStreams] = []
         self.frames: dict[int, tuple[WriteStream, StreamFrame, Any]] = {}
         """Every frame of a stream that awaits its answer, by request id: whose it is, and the message that was sent."""
@@ -25,6 +27,7 @@ class OpenWriters:
     def add(self, writer: WriteStreams) -> None:
         """From here on a writer takes part."""
         self.open.append(writer)
+        self._turn_end.wanted = True
 
     def remove(self, writer: WriteStreams) -> None:
         """The writer is closed. Harmless when called again."""

@@ -15,8 +15,11 @@ from client.node_tables import NodeAsker, as_dicts
 from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_a_place, without_authority
 from ldquery.ctl.verb import format_size
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import NodeId, format_shard, node_of, parse_shard
+from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
 from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.some_names import name_some
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import NodeState
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.storage import CopiesState
@@ -40,6 +43,7 @@ _PASSES: Final = 3.0
 """Seconds within which what passes by itself does: nodes wait for a moment, or have not looked through their logs yet."""
 _LOOK_AGAIN: Final = 0.2
 _LOGS_NAMED: Final = 3
+_SHARDS_NAMED: Final = 6
 
 
 @dataclass(slots=True)
@@ -199,7 +203,9 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
         passing += unreviewed(node, found) + _leaving(found["info"][node])
         health.rows[-1]["troubles"] += passing
         health.passing += len(passing)
-    _add_lost_shards(config, health, found)
+    away = _away(config, found)
+    health.notes += _unanswered_losses(config, away, found)
+    _add_lost_shards(config, health, found, away)
     _add_lost_copies(config, health, all_of(found, "under_replicated_logs"))
     return health
 
@@ -209,7 +215,36 @@ def all_of(found: Mapping[str, Found], name: str) -> list[dict[str, Any]]:
     return [row for each in found[name].values() for row in each]
 
 
-def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, Found]) -> None:
+def _away(config: ClusterConfig, found: Mapping[str, Found]) -> set[ShardId]:
+    """Shards that serve nobody at present: all others take their nodes for dead, or their disks failed."""
+    seen: dict[int, set[str]] = defaultdict(set)
+    for observer, rows in found["cluster_state"].items():
+        for row in rows:
+            if row["observed_node_id"] != observer:
+                seen[row["observed_node_id"]].add(row["state"])
+    dead = {node for node, states in seen.items() if states == {NodeState.DEAD.name}}
+    away = {shard for shard in config.storage_shards() if node_of(shard) in dead}
+    away.update(
+        shard_id(NodeId(row["node_id"]), row["shard"])
+        for row in all_of(found, "shards")
+        if row["status"] == Status.FAILED.name
+    )
+    return away
+
+
+def _unanswered_losses(config: ClusterConfig, away: Collection[ShardId], found: Mapping[str, Found]) -> list[str]:
+    """What becomes of shards that are away and not taken for lost."""
+    if not config.rebuilding_enabled:
+        if not away:
+            return []
+        names = name_some(map(format_shard, sorted(away)), _SHARDS_NAMED)
+        return [f"{names}: gone, and nobody re-replicates what they hold, as rebuilding is off"]
+    return [row["rebuilding_awaits"] for row in all_of(found, "info") if row.get("rebuilding_awaits")]
+
+
+def _add_lost_shards(
+    config: ClusterConfig, health: Health, found: Mapping[str, Found], away: Collection[ShardId]
+) -> None:
     """What is the matter with lost and drained shards goes to the troubles of their nodes, or elsewhere."""
     rebuildings = all_of(found, "shard_rebuildings")
     planned = drains(rebuildings)
@@ -221,7 +256,7 @@ def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, 
             health.rebuilding.add(shard)
             _blame(health, shard, text)
     lost = {parse_shard(shard) for shard in health.rebuilding}
-    health.elsewhere += without_a_place(config, lost)
+    health.elsewhere += without_a_place(config, lost.union(away))
     new_generations, what_follows = without_authority(config, lacking_metadata(all_of(found, "shards")))
     for each in new_generations:
         _blame(health, format_shard(each), what_follows)

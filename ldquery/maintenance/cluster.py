@@ -8,6 +8,7 @@ from typing import Any, Final
 from client.client import Client
 from client.node_tables import NodeAsker
 from ldquery.ctl.event_log import call_off_drain, read_rebuilding_set, start_rebuilding
+from ldquery.ctl.health import ask_tables
 from ldquery.ctl.impact import Survey, know_all_logs, survey
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.some_names import name_some
@@ -88,8 +89,16 @@ class ClusterSurvey:
                 f"nodes have version {known} of the cluster file, this is version {own}",
                 maybe_applied=False,
             )
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] | None = []
         if config.rebuilding_enabled:
-            rows = rows_of_set(await read_rebuilding_set(self._client))
+            rows = rows_of_set(await read_rebuilding_set(self._client)) if await self._is_kept(config) else None
         await know_all_logs(self._client, self._seconds)
         return await survey(config, self._asker, self._seconds, rebuildings=rows)
+
+    async def _is_kept(self, config: ClusterConfig) -> bool:
+        """Whether all nodes keep the event log, or nothing answers that does not. As long as some are of a version that keeps none, it may not be readable, and says
+        nothing: nothing was lost or drained yet."""
+        if not config.rebuilding_by_default:
+            return True
+        infos, _ = await ask_tables(self._asker, list(config.nodes), ("info",), self._seconds)
+        return all(row["keeps_event_log"] for rows in infos["info"].values() for row in rows)

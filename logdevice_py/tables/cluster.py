@@ -119,6 +119,15 @@ class InfoRow:
         _TEXT,
         "What the node sees to for the whole cluster, and why that fails: maintenances, janitors; empty: nothing.",
     )
+    keeps_event_log: int | None = column(
+        _FLAG,
+        "It takes part in rebuilding; NULL: the node is of an earlier version, which does so only where the cluster file asks for it.",
+    )
+    rebuilding_awaits: str = column(
+        _TEXT,
+        "What shards that are gone wait for, to be taken for lost and rebuilt, as the node sees it that decides; empty: none is gone, or another node "
+        "decides.",
+    )
     open_files: int | None = column(
         _INTEGER, "Files and sockets that the process has open; NULL: the system does not tell."
     )

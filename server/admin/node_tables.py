@@ -30,7 +30,7 @@ from logdevice_py.placement.failure_domains import labelled_scopes
 from logdevice_py.placement.settings import PlacementSettings
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
 from logdevice_py.runtime.append_trace import AppendTrace
-from logdevice_py.runtime.clock import wall_us
+from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.metric_source import MetricSource
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.settings import RuntimeSettings
@@ -89,7 +89,7 @@ def _version() -> str:
 
 def info_rows(host: AdminView) -> Iterator[InfoRow]:
     """Table `info`."""
-    now, sequencer = wall_us(), host.node.sequencer
+    now, sequencer, rebuilding = wall_us(), host.node.sequencer, host.node.rebuilding
     yield InfoRow(
         cluster=host.config.name,
         pid=os.getpid(),
@@ -111,6 +111,8 @@ def info_rows(host: AdminView) -> Iterator[InfoRow]:
         logs_leaving_departed_shards=0 if sequencer is None else len(sequencer.idle_logs.waiting()),
         configuration_trouble=host.configuration.trouble,
         duties="; ".join(host.duties()),
+        keeps_event_log=int(rebuilding is not None),
+        rebuilding_awaits="" if rebuilding is None else "; ".join(rebuilding.explain(monotonic_us())),
         open_files=open_files(),
         open_files_max=open_files_limit(),
     )

@@ -135,7 +135,7 @@ def make_config(
             # to look into it with whatever speaks HTTP; addresses of namespaces are no loopback addresses, so a token is needed there
             "admin": {"expose": True} if regions else {"open_reads": True},
             "maintenance": {"enabled": True},
-            **({"rebuilding": {"enabled": True}} if rebuilding else {}),
+            "rebuilding": {"enabled": rebuilding},
             **({"log_tree": {"enabled": True}} if log_tree else {}),
             **({"storage": {"store": store}} if store != STORE_KINDS[0] else {}),
             **({"security": SECURITY} if secure else {}),

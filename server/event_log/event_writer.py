@@ -14,7 +14,8 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
-from logdevice_py.core.units import Micros
+from logdevice_py.core.some_names import name_some
+from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import (
     DONORS_MAX,
     DonorFlags,
@@ -35,6 +36,7 @@ _LOOKED_UP_AT_ONCE: Final = 256
 """Shards that are not in the cluster file, in a tick: whoever invents thousands does not keep the epoch store busy."""
 _FINISHED_AT_ONCE: Final = 64
 """Donors that left, in a tick."""
+_NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,38 @@ class RebuildingSupervisor:
         grace = self._settings.self_initiated_grace_period_us
         return frozenset(shard for shard, gone in self._gone.items() if grace and now - gone.since >= grace)
 
+    def explain(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> list[str]:
+        """What the losses wait for that this node is to declare, a sentence each. None: nothing is gone that the event log does not know of, or another node leads."""
+        if not self.is_leader(config):
+            return []
+        if others := absentees(config, self._view):
+            names = name_some((f"N{node}" for node in others), _NAMED)
+            return [
+                f"nothing is re-replicated by itself until all nodes take part in rebuilding; of an earlier version, or with enabled = false, "
+                f"{'is' if len(others) == 1 else 'are'} {names}"
+            ]
+        found: dict[str, list[ShardId]] = {}
+        for shard in sorted(self._gone):
+            entry, generation = state.shards.get(shard), self._generations.get(shard)
+            known = Generation(0) if entry is None else max(entry.lost, entry.restored)
+            if generation == 0 or (known and known >= (generation or self._view.generation(shard))):
+                continue
+            found.setdefault(self._explain_gone(shard, config, state, now), []).append(shard)
+        return [f"{name_some(map(format_shard, shards), _NAMED)}: {text}" for text, shards in found.items()]
+
+    def _explain_gone(self, shard: ShardId, config: ClusterConfig, state: RebuildingSet, now: Micros) -> str:
+        grace, gone_for = self._settings.self_initiated_grace_period_us, now - self._gone[shard].since
+        if not grace:
+            return "gone, and rebuilt by command only (ldctl rebuild), as self_initiated_grace_period_us is 0"
+        if self._is_left_to_a_person(shard, config, now):
+            region = _region(shard, config) or "without a name"
+            return f"the whole region {region} is gone, so a person decides: bring it back, or ldctl rebuild if it is lost for good"
+        if self._are_too_many(config, state):
+            return "too many shards are gone at once, so a person decides: bring them back, or ldctl rebuild what is lost for good"
+        if gone_for < grace:
+            return f"gone, and taken for lost when that has lasted for {grace // SECOND} s"
+        return "to be taken for lost, which the event log does not take yet: too few nodes are left for it, or it is not read"
+
     def note_gone(self, config: ClusterConfig, now: Micros) -> None:
         """Look which shards are gone; to be called before each `tick`."""
         gone: dict[ShardId, _Gone] = {}
@@ -198,11 +232,7 @@ class RebuildingSupervisor:
                 self._append(ShardUnrecoverable(shard, entry.generation), now)
 
     def _declare_gone(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
-        settings = self._settings
-        rebuilt = sum(self._is_rebuilt(shard, state) for shard in self._gone)
-        # Also those that went a moment ago: where one cause takes many, it does not take them in the same instant.
-        missing, others = len(self._gone) - rebuilt, len(config.storage_shards()) - rebuilt
-        too_many = 100 * missing > settings.max_lost_percent * others
+        settings, too_many = self._settings, self._are_too_many(config, state)
         for shard in sorted(self.presumed_lost(now)):
             # What is heard of it may be of an earlier generation: its node may have died before others knew of the last one.
             if shard not in self._generations:
@@ -243,6 +273,12 @@ class RebuildingSupervisor:
                 if entry.generation == self._view.generation(shard):
                     hit("lost_shard_of_an_absentee_is_back")
                     self._append(ShardAbortRebuild(shard, entry.generation, RebuildMode.RESTORE), now)
+
+    def _are_too_many(self, config: ClusterConfig, state: RebuildingSet) -> bool:
+        """Also those count that went a moment ago: where one cause takes many, it does not take them in the same instant."""
+        rebuilt = sum(self._is_rebuilt(shard, state) for shard in self._gone)
+        missing, others = len(self._gone) - rebuilt, len(config.storage_shards()) - rebuilt
+        return 100 * missing > self._settings.max_lost_percent * others
 
     def _is_rebuilt(self, shard: ShardId, state: RebuildingSet) -> bool:
         """Whether a shard that is gone was rebuilt, in the generation that it has."""

@@ -61,7 +61,7 @@ class NodeRebuilding:
     ) -> None:
         self.metrics = RebuildingMetrics()
         self.excluded: frozenset[ShardId] = frozenset()
-        self._is_known = False
+        self._told_known = False
         self._exclusion = Exclusion()
         self._node = node
         self._config = config
@@ -92,9 +92,17 @@ class NodeRebuilding:
 
     @property
     def is_kept(self) -> bool:
-        """The nodes keep the event log. Not as long as some are of a version that does so only where the file asks for it: then no shard was lost or drained
-        yet, and the event log may not be readable, nor has anybody to wait for it."""
+        """All living nodes keep the event log. As long as some are of a version that does so only where the file asks for it, the log may not be readable."""
         return not absentees(self._config, self._gossip)
+
+    @property
+    def is_known(self) -> bool:
+        """Which shards are lost or drained is known: the event log is read; or not all keep it yet, and so nothing was lost or drained."""
+        return self.replica.caught_up or not self.is_kept
+
+    def explain(self, now: Micros) -> list[str]:
+        """What losses that this node is to declare wait for, a sentence each."""
+        return self.supervisor.explain(self._config, self.set, now)
 
     def paces(self) -> list[DonorPace]:
         """Of the donors of this node that have work."""
@@ -103,7 +111,7 @@ class NodeRebuilding:
 
     def effective(self, config: ClusterConfig) -> ClusterConfig:
         """The cluster file, without the shards that the event log leaves out."""
-        return replace(config, excluded=self.excluded, excluded_known=self._is_known)
+        return replace(config, excluded=self.excluded, excluded_known=self._told_known)
 
     # Events
 
@@ -181,9 +189,9 @@ class NodeRebuilding:
 
     def _exclude(self, now: Micros) -> None:
         excluded = self._exclusion.judge(self._config, self.set, self._gossip, now)
-        is_known = self.replica.caught_up or not self.is_kept
-        if excluded != self.excluded or is_known is not self._is_known:
-            self.excluded, self._is_known = excluded, is_known
+        is_known = self.is_known
+        if excluded != self.excluded or is_known is not self._told_known:
+            self.excluded, self._told_known = excluded, is_known
             self._on_exclusion(now)
 
     def _tick(self, now: Micros) -> None:

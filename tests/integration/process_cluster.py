@@ -129,7 +129,7 @@ async def process_cluster(
         rebuilding=rebuilding,
     )
     if settings is not None:
-        config = dataclasses.replace(config, settings=settings)
+        config = dataclasses.replace(config, settings={"rebuilding": {"enabled": rebuilding}, **settings})
     if attributes is not None:
         tree = config.logs
         groups = [(group.path, group.lo, group.hi, group.overrides) for group in tree.groups]

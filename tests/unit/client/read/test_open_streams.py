@@ -6,6 +6,7 @@ from typing import Any
 
 from client.read.open_streams import OpenStreams
 from client.read.settings import ReadSettings
+from client.turn_end import TurnEnd
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import Micros
@@ -21,7 +22,7 @@ class OtherStream:
 
 def test_read_streams_are_listed_in_the_order_in_which_they_were_opened() -> None:
     woken: list[LogId] = []
-    streams = OpenStreams(lambda log, now: woken.append(log), TimerQueue(), ReadSettings())
+    streams = OpenStreams(lambda log, now: woken.append(log), TimerQueue(), ReadSettings(), TurnEnd())
     first, second, third = (Harness(first=lsn(1, 1)).stream for _ in range(3))
     for stream_id, stream in ((9, first), (2, OtherStream()), (5, second), (1, third)):
         streams.add(stream_id, stream, Micros(0))

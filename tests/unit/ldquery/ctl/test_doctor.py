@@ -92,8 +92,9 @@ def test_nothing_is_said_to_be_found_where_nobody_could_look() -> None:
 
 
 def test_what_the_cluster_file_lacks() -> None:
-    config = dataclasses.replace(cluster(), settings={})
+    config = dataclasses.replace(cluster(), settings={"rebuilding": {"enabled": False}})
     assert only(found(config), "rebuilding is off").severity == "warn"
+    assert not [each for each in found(dataclasses.replace(cluster(), settings={})) if "rebuilding" in each.what]
     assert only(found(cluster(roles=["storage"])), "one node alone sequences").about == "N0"
     assert any("admin_port" in each.do for each in examine(cluster(), NodeAnswers()))
     hosts = {node: dataclasses.replace(member, host=f"10.0.0.{node}") for node, member in cluster().nodes.items()}

@@ -49,7 +49,9 @@ class GossipNetwork:
         for node in range(nodes):
             self.boot(node, instance=1)
 
-    def boot(self, node: int, instance: int, generation: int = 1, *, failed: bool = False) -> None:
+    def boot(
+        self, node: int, instance: int, generation: int = 1, *, failed: bool = False, keeps_event_log: bool = False
+    ) -> None:
         self.outboxes[node], self.timers[node] = Outbox(), TimerQueue()
         self.machines[node] = GossipMachine(
             NodeId(node),
@@ -61,6 +63,7 @@ class GossipNetwork:
             rng=random.Random(node),
             generations={} if failed else {shard_id(NodeId(node)): Generation(generation)},
             failed=[shard_id(NodeId(node))] if failed else [],
+            keeps_event_log=keeps_event_log,
         )
         self.machines[node].start(self.now)
 
@@ -357,3 +360,28 @@ def test_what_a_liar_tells_is_passed_on_in_a_form_that_others_take() -> None:
         frame = b"".join(encode_frame(message))
         assert len(frame) < 1000
         assert decode_frame(frame) == message
+
+
+def test_who_keeps_an_event_log_is_heard_also_from_others_that_do_not_know_of_it() -> None:
+    network = GossipNetwork(3)
+    network.run(20)
+    assert not any(network.machines[0].keeps_event_log(NodeId(node)) for node in range(3))
+    before = network.machines[0].version
+    network.boot(1, instance=2, keeps_event_log=True)
+    network.run(2)
+    assert [network.machines[0].keeps_event_log(NodeId(node)) for node in range(3)] == [False, True, False]
+    assert network.machines[1].keeps_event_log(NodeId(1))
+    assert network.machines[0].version > before
+    # one of an earlier version passes the other flags on alone
+    forwarded = Gossip(
+        node=NodeId(2),
+        instance=InstanceId(1),
+        sequence=10_000,
+        config_version=1,
+        nodes=[GossipNode(NodeId(1), InstanceId(2), 0, 0, [Generation(1)])],
+    )
+    network.machines[0].on_gossip(forwarded, network.now)
+    assert network.machines[0].keeps_event_log(NodeId(1))
+    network.boot(1, instance=3)
+    network.run(2)
+    assert not network.machines[0].keeps_event_log(NodeId(1)), "it is another run"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from logdevice_py.config.location import Location
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND, Micros
@@ -38,6 +39,11 @@ class View(EverybodyIsAlive):
         """Shards of which the nodes say that their disks failed."""
         self.instances: dict[NodeId, int] = {}
         self.cut_off = False
+        self.earlier: set[int] = set()
+        """Nodes of an earlier version: they keep an event log only where the file says so."""
+
+    def keeps_event_log(self, node: NodeId) -> bool:
+        return node not in self.earlier
 
     def isolated(self) -> bool:
         return self.cut_off
@@ -102,6 +108,9 @@ class Bench:
             self.now,
         )  # type: ignore[arg-type]
         return list(self.events)
+
+    def explain(self) -> list[str]:
+        return self.supervisor.explain(self.config, self.state, self.now)
 
     def start_new_generation(self, shard: ShardId, generation: int) -> None:
         """On another disk."""
@@ -607,3 +616,175 @@ class TestInventedShards:
         bench = self.bench()
         bench.registered = {}
         assert not [event for event in bench.tick() if isinstance(event, ShardsNeverUsed)]
+
+
+class TestRegions:
+    """N0 and N1 stand in one region, N2 and N3 in another one, N4 in a third one."""
+
+    def bench(self, **settings: int) -> Bench:
+        bench = Bench(**settings)
+        places = {0: "eu", 1: "eu", 2: "us", 3: "us", 4: "ap"}
+        nodes = {
+            node: replace(member, location=Location.parse(f"{places[node]}....rack{node}"))
+            for node, member in bench.config.nodes.items()
+        }
+        bench.config = replace(bench.config, nodes=nodes)
+        return bench
+
+    def test_one_that_is_gone_as_a_whole_is_left_to_a_person(self) -> None:
+        bench = self.bench()
+        bench.view.dead = {2, 3}
+        bench.tick()
+        assert not bench.tick(100_000)
+        assert bench.explain() == [
+            "N2:S0, N3:S0: the whole region us is gone, so a person decides: bring it back, or ldctl rebuild if it is lost for good"
+        ]
+
+    def test_failed_disks_of_living_nodes_count_too(self) -> None:
+        bench = self.bench()
+        bench.view.dead, bench.view.failed = {2}, {SHARDS[3]}
+        bench.tick()
+        assert not bench.tick(100_000)
+
+    def test_a_part_of_one_is_rebuilt(self) -> None:
+        bench = self.bench()
+        bench.view.dead = {2}
+        bench.tick()
+        (event,) = bench.tick(10)
+        assert isinstance(event, ShardNeedsRebuild)
+
+    def test_so_is_a_loss_elsewhere_while_a_region_is_gone(self) -> None:
+        bench = self.bench()
+        bench.view.dead = {3, 4}
+        bench.tick()
+        (event,) = bench.tick(10)
+        assert isinstance(event, ShardNeedsRebuild)
+        assert event.shard == SHARDS[3]
+
+    def test_one_that_comes_back_node_by_node_has_the_grace_period_again(self) -> None:
+        bench = self.bench()
+        bench.view.dead = {2, 3}
+        bench.tick()
+        bench.tick(100)
+        bench.view.dead = {3}
+        assert not bench.tick(1)
+        assert not bench.tick(8)
+        assert bench.tick(1)
+
+    def test_the_last_node_of_one_is_left_to_a_person_when_the_others_were_rebuilt(self) -> None:
+        bench = self.bench()
+        bench.view.dead = {2}
+        bench.tick()
+        bench.apply(*bench.tick(10))
+        bench.finish()
+        bench.view.dead = {2, 3}
+        bench.tick()
+        assert not bench.tick(100)
+
+    def test_a_cluster_in_one_region_rebuilds_as_if_there_were_none(self) -> None:
+        bench = Bench(max_lost_percent=100)
+        bench.view.dead = {1, 2, 3, 4}
+        bench.tick()
+        assert len(bench.tick(10)) == 4
+
+
+class TestWhoTakesPart:
+    """Nodes of an earlier version keep an event log only where the file asks for it."""
+
+    def test_nobody_is_lost_as_long_as_a_living_node_takes_no_part(self) -> None:
+        bench = Bench()
+        bench.view.earlier = {1}
+        bench.view.dead = {4}
+        bench.view.generations[SHARDS[3]] = 2
+        bench.tick()
+        assert not bench.tick(100)
+        (text,) = bench.explain()
+        assert text.startswith("nothing is re-replicated by itself until all nodes take part in rebuilding")
+        assert text.endswith("is N1")
+        bench.view.earlier = set()
+        assert len(bench.tick(1)) == 2
+
+    def test_a_dead_node_takes_no_part_for_certain(self) -> None:
+        bench = Bench()
+        bench.view.earlier = bench.view.dead = {4}
+        bench.tick()
+        assert bench.tick(10)
+
+    def test_where_the_file_asks_for_rebuilding_all_do(self) -> None:
+        bench = Bench()
+        bench.config = replace(bench.config, settings={"rebuilding": {"enabled": True}})
+        bench.view.earlier = {1}
+        bench.view.dead = {4}
+        bench.tick()
+        assert bench.tick(10)
+
+    def test_one_that_takes_no_part_does_not_lead(self) -> None:
+        bench = Bench(node=1)
+        bench.view.earlier = {0}
+        assert bench.supervisor.is_leader(bench.config)
+        bench.view.earlier = set()
+        assert not bench.supervisor.is_leader(bench.config)
+
+    def test_the_leader_says_that_the_shard_of_one_is_back(self) -> None:
+        bench = Bench()
+        bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+        bench.view.earlier = {4}
+        assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE)]
+
+    def test_not_where_its_disk_failed_nor_of_another_generation_nor_that_it_is_not_drained(self) -> None:
+        bench = Bench()
+        bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+        bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+        bench.view.earlier = {3, 4}
+        bench.view.failed = {SHARDS[4]}
+        assert not bench.tick()
+        bench.view.failed = set()
+        bench.view.generations[SHARDS[4]] = 2
+        assert not bench.tick()
+
+
+class TestWhatLossesWaitFor:
+    def test_nothing_is_gone(self) -> None:
+        assert Bench().explain() == []
+
+    def test_the_grace_period(self) -> None:
+        bench = Bench()
+        bench.view.dead = {4}
+        bench.tick()
+        assert bench.explain() == ["N4:S0: gone, and taken for lost when that has lasted for 10 s"]
+
+    def test_the_event_log(self) -> None:
+        bench = Bench()
+        bench.view.dead = {4}
+        bench.tick()
+        (event,) = bench.tick(10)
+        (text,) = bench.explain()
+        assert text.startswith("N4:S0: to be taken for lost, which the event log does not take yet")
+        bench.apply(event)
+        assert bench.explain() == []
+
+    def test_a_person(self) -> None:
+        bench = Bench()
+        bench.view.dead = {2, 3, 4}
+        bench.tick()
+        (text,) = bench.explain()
+        assert text.startswith("N2:S0, N3:S0, N4:S0: too many shards are gone at once, so a person decides")
+        bench = Bench(self_initiated_grace_period_us=0)
+        bench.view.dead = {4}
+        bench.tick()
+        (text,) = bench.explain()
+        assert text.startswith("N4:S0: gone, and rebuilt by command only")
+
+    def test_nobody_misses_what_was_never_registered(self) -> None:
+        bench = Bench()
+        bench.registered[SHARDS[4]] = Generation(0)
+        bench.view.dead = {4}
+        bench.tick()
+        bench.tick(10)
+        assert bench.explain() == []
+
+    def test_the_leader_alone_tells(self) -> None:
+        bench = Bench(node=1)
+        bench.view.dead = {4}
+        bench.tick()
+        assert bench.explain() == []

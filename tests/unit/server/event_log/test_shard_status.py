@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from unittest import mock
 
 from client.read.sender_state import Sender, SenderStatus
 from client.read.shard_statuses import ShardStatuses
+from client.session import ClientSession
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox, Send, TimerQueue
@@ -177,3 +179,22 @@ def told(statuses: ShardStatuses, shards: list[ShardId]) -> list[bool]:
         sender.status = SenderStatus.WAITING
     statuses.write_off(senders)
     return [sender.written_off for sender in senders]
+
+
+def test_a_node_does_nothing_with_its_copy_of_an_idle_event_log_when_a_turn_ends() -> None:
+    node = Bench().node
+    assert node.rebuilding is not None
+    session, ended = node.rebuilding.session, []
+    with mock.patch.object(
+        session, "on_turn_end", side_effect=lambda now: ended.append(ClientSession.on_turn_end(session, now))
+    ):
+        node.start(Micros(0))
+        node.on_turn_end(Micros(0))
+        assert ended, "it begins to read"
+        ended.clear()
+        for turn in range(3):
+            node.on_turn_end(Micros(1 + turn))
+        assert not ended
+        node.rebuilding.replica.append_event(ShardNeedsRebuild(LOST, FIRST, RebuildMode.RESTORE, ALL), Micros(9))
+        node.on_turn_end(Micros(9))
+        assert ended
