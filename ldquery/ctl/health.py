@@ -12,7 +12,14 @@ from typing import Any, Final
 from client.admin_access import AdminAccess
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_a_place, without_authority
+from ldquery.ctl.lost_shards import (
+    drains,
+    lacking_metadata,
+    uncertain,
+    unfinished,
+    without_a_place,
+    without_authority,
+)
 from ldquery.ctl.verb import format_size
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
@@ -238,7 +245,7 @@ def _unanswered_losses(config: ClusterConfig, away: Collection[ShardId], found: 
         if not away:
             return []
         names = name_some(map(format_shard, sorted(away)), _SHARDS_NAMED)
-        return [f"{names}: gone, and nobody re-replicates what they hold, as rebuilding is off"]
+        return [f"{names}: gone, and nobody re-replicates what was held there, as rebuilding is off"]
     return [row["rebuilding_awaits"] for row in all_of(found, "info") if row.get("rebuilding_awaits")]
 
 
@@ -248,10 +255,13 @@ def _add_lost_shards(
     """What is the matter with lost and drained shards goes to the troubles of their nodes, or elsewhere."""
     rebuildings = all_of(found, "shard_rebuildings")
     planned = drains(rebuildings)
+    harmless = uncertain(rebuildings) - _missed(found) if _all_reviewed(health, found) else set()
     for shard, text in unfinished(rebuildings).items():
         if shard in planned:
             health.draining.add(shard)
             health.notes.append(f"{shard} {text}")
+        elif shard in harmless:
+            health.notes.append(f"{shard} {text}. No log has epochs of which records may be gone: there is nothing to do")
         else:
             health.rebuilding.add(shard)
             _blame(health, shard, text)
@@ -260,6 +270,17 @@ def _add_lost_shards(
     new_generations, what_follows = without_authority(config, lacking_metadata(all_of(found, "shards")))
     for each in new_generations:
         _blame(health, format_shard(each), what_follows)
+
+
+def _all_reviewed(health: Health, found: Mapping[str, Found]) -> bool:
+    """Whether all nodes have looked through their logs for what lost shards held."""
+    return not health.silent and all(not unreviewed(node, found) for node in found["info"])
+
+
+def _missed(found: Mapping[str, Found]) -> set[str]:
+    """Shards that logs miss of which records may be gone."""
+    gone = [row for row in all_of(found, "under_replicated_logs") if row["state"] == CopiesState.GONE.name]
+    return {each.partition("=")[0] for row in gone for each in row["lost_shards"].split(", ")}
 
 
 def _blame(health: Health, shard: str, text: str) -> None:

@@ -30,6 +30,15 @@ def unfinished(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
+def uncertain(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Shards of which the rebuilding ended uncertain: so many were lost together that some record may have had all its copies there.
+
+    Args:
+        rows: as of `unfinished`.
+    """
+    return {row["rebuilding_shard"] for row in rows if row["status"] == "uncertain"}
+
+
 def drains(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """Shards that are being emptied as somebody asked: nothing is lost.
 

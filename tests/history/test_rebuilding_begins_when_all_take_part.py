@@ -16,11 +16,12 @@ from unittest import mock
 import pytest
 
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND
 from server.node import Node
 from server.node_settings import NodeSettings
 from server.simulation.machines import SimNode, SimPromise
-from tests.history.stage import Stage
+from tests.history.stage import LOG, Stage
 from tests.history.test_failed_disk import check_whole, is_rebuilt, known, shard_of, until_all_know
 
 NODES = 5
@@ -130,4 +131,49 @@ def test_a_node_of_the_version_before_that_leads_stops_nothing(earlier: set[int]
     earlier.clear()
     restart(stage, stage.node(0))
     until_all_know(stage, "a dead node that is rebuilt", is_rebuilt(shard_of(dead)))
+    stage.finish()
+
+
+def test_what_disks_held_that_were_replaced_before_is_re_replicated(earlier: set[int]) -> None:
+    """The event log is empty when nodes begin to keep it; generations tell what was lost in the years before."""
+    earlier.update(range(NODES))
+    stage = Stage(nodes=NODES, replicate="node:3", extra=SOON)
+    records = [stage.acknowledged(stage.client()) for _ in range(20)]
+    replaced = [stage.node(0), stage.node(1)]
+    for node in replaced:
+        node.crash(machine=True)
+        node.wipe()
+        node.start()
+        stage.run(10 * SECOND)
+    earlier.clear()
+    for each in stage.others():
+        restart(stage, each)
+    for node in replaced:
+        until_all_know(stage, "a replaced disk that is rebuilt", is_rebuilt(shard_of(node)))
+    for record in records:
+        assert record.position is not None
+        assert stage.cluster.intact_copies(LOG, Lsn(record.position[0])) >= 3
+    assert all(not entry.flags for state in known(stage) for entry in state.shards.values())
+    stage.finish()
+
+
+def test_it_ends_when_a_person_turns_it_off_and_begins_again(earlier: set[int]) -> None:
+    """What the event log said before is read again: a node that was rebuilt, and has come back meanwhile, is used."""
+    stage = Stage(nodes=NODES, replicate="node:2", extra=SOON)
+    stage.acknowledged(stage.client())
+    node = stage.node(3)
+    node.crash(machine=True)
+    until_all_know(stage, "a dead node that is rebuilt", is_rebuilt(shard_of(node)))
+    earlier.update(range(NODES))
+    for each in stage.others(node):
+        restart(stage, each)
+    node.start()
+    stage.run(5 * SECOND)
+    assert not known(stage)
+    stage.acknowledged(stage.client())
+    earlier.clear()
+    for each in stage.others():
+        restart(stage, each)
+    stage.run_until("an event log that all have read", lambda: all(map(has_read, stage.cluster.nodes.values())))
+    until_all_know(stage, "a shard that is used again", lambda state: not state.shards)
     stage.finish()

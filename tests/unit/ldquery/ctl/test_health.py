@@ -259,3 +259,44 @@ async def test_who_follows_a_log_that_is_written_to_waits_for_nothing_and_who_st
     standing: Any = Following([7, 7])
     health = await look_twice(CONFIG, standing, nodes, 0.0)
     assert health.told() == ["N0: READ waits for RELEASE (1 row in table waits of ldquery)"]
+
+
+def test_an_uncertain_end_of_which_no_log_misses_anything_is_a_note() -> None:
+    """Disks were replaced over the years, before the cluster rebuilt: what they held is trimmed."""
+    cluster = Cluster()
+    row = {"mode": "RESTORE", "status": "uncertain", "authoritative_status": "UNDERREPLICATION", "donors_left": ""}
+    for shard in ("N1:S0", "N2:S0"):
+        cluster.add("shard_rebuildings", 0, rebuilding_shard=shard, version=5, **row)
+    health = cluster.judged(rebuilding=True)
+    assert (health.told(), health.exit_status) == ([], EXIT_OK)
+    assert all(note.endswith("there is nothing to do") for note in health.notes)
+    cluster.set("info", 2, copies_reviewed=0)
+    assert len(cluster.judged(rebuilding=True).rebuilding) == 2, "not all nodes have looked"
+    cluster.set("info", 2, copies_reviewed=1)
+    cluster.is_short(7, "N1:S0=1, N2:S0=1", state="GONE", first=None)
+    health = cluster.judged(rebuilding=True)
+    assert (health.rebuilding, health.exit_status) == ({"N1:S0", "N2:S0"}, EXIT_DATA_LOSS)
+
+
+def test_what_shards_that_are_gone_wait_for_is_a_note_beside_the_node_that_is_gone() -> None:
+    cluster = Cluster()
+    for observer in (0, 1):
+        cluster.found["cluster_state"][NodeId(observer)][2]["state"] = "DEAD"
+    cluster.found["cluster_state"][NodeId(2)] = []
+    cluster.silent[NodeId(2)] = "CONNFAILED: Connection refused"
+    cluster.set("info", 0, rebuilding_awaits="N2:S0: gone, and taken for lost when that has lasted for 1200 s")
+    health = cluster.judged(rebuilding=True)
+    assert health.notes == ["N2:S0: gone, and taken for lost when that has lasted for 1200 s"]
+    assert health.told() == ["N2: it does not answer: CONNFAILED: Connection refused"]
+    health = cluster.judged(rebuilding=False)
+    assert health.notes == ["N2:S0: gone, and nobody re-replicates what was held there, as rebuilding is off"]
+
+
+def test_copies_that_have_no_place_are_told_of_before_anybody_is_taken_for_lost() -> None:
+    cluster = Cluster()
+    for observer in (0, 1):
+        cluster.found["cluster_state"][NodeId(observer)][2]["state"] = "DEAD"
+    cluster.found["cluster_state"][NodeId(2)] = []
+    cluster.set("shards", 1, status="FAILED")
+    [text] = cluster.judged(rebuilding=True).elsewhere
+    assert '"node:2" cannot be restored without N1:S0, N2:S0: 2 nodes are needed and 1 is left' in text
