@@ -167,7 +167,9 @@ def _of_cluster_file(config: ClusterConfig) -> Iterable[DoctorFinding]:
         yield DoctorFinding("bad", "epoch store", what, 'Use epoch_store = "zookeeper://host:2181,host:2181/path".')
     if not config.rebuilding_enabled and len(config.storage_shards()) > 2:
         what = "rebuilding is off: nobody re-replicates what a lost disk or node held"
-        yield DoctorFinding("warn", "cluster file", what, "Set enabled = true in [settings.rebuilding] on all nodes.")
+        yield DoctorFinding(
+            "warn", "cluster file", what, "Take enabled = false out of [settings.rebuilding] on all nodes."
+        )
     without = [f"N{node}" for node, member in config.nodes.items() if admin_endpoint(config, member) is None]
     if without:
         what = "no admin_port: neither ldctl status nor the console sees it"

@@ -59,7 +59,7 @@ async def read_rebuilding_set(client: Client) -> RebuildingSet:
     """What the event log amounts to at this moment.
 
     Raises:
-        LogDeviceError: NOTSUPPORTED where rebuilding is not enabled; TIMEDOUT, which says what the event log waits for; as `Client.tail_lsn`.
+        LogDeviceError: NOTSUPPORTED where rebuilding is not enabled, or not in all nodes; TIMEDOUT, which says what the event log waits for; as `Client.tail_lsn`.
     """
     _check_enabled(client)
     ends = asyncio.get_running_loop().time() + _SECONDS
@@ -98,12 +98,18 @@ def _check_enabled(client: Client) -> None:
     if client.config.log(EVENT_LOG_DELTAS) is None:
         raise LogDeviceError(
             Status.NOTSUPPORTED,
-            "the cluster keeps no event log: set enabled = true in [settings.rebuilding] of its file, and start its nodes again",
+            "the cluster keeps no event log, as enabled = false stands in [settings.rebuilding] of its file: take that out, and start its nodes again",
         )
 
 
 async def _read(client: Client, log: LogId, first: Lsn) -> tuple[list[Record], list[Gap]]:
-    tail = await client.tail_lsn(log)
+    try:
+        tail = await client.tail_lsn(log)
+    except LogDeviceError as error:
+        if error.status is not Status.NOTFOUND:
+            raise
+        text = "not all nodes keep the event log: some are of an earlier version, or have enabled = false in [settings.rebuilding]; ldctl status names them"
+        raise LogDeviceError(Status.NOTSUPPORTED, text, maybe_applied=False) from None
     records: list[Record] = []
     gaps: list[Gap] = []
     if tail >= first:

@@ -261,7 +261,9 @@ def _add_lost_shards(
             health.draining.add(shard)
             health.notes.append(f"{shard} {text}")
         elif shard in harmless:
-            health.notes.append(f"{shard} {text}. No log has epochs of which records may be gone: there is nothing to do")
+            health.notes.append(
+                f"{shard} {text}. No log has epochs of which records may be gone: there is nothing to do"
+            )
         else:
             health.rebuilding.add(shard)
             _blame(health, shard, text)
@@ -310,7 +312,7 @@ def _add_lost_copies(config: ClusterConfig, health: Health, rows: Iterable[Row])
     remedy = (
         "rebuilding is on and stores them again"
         if is_rebuilding
-        else "rebuilding is off: nobody stores them again until enabled = true stands in [settings.rebuilding]"
+        else "rebuilding is off: nobody stores them again until enabled = false is taken out of [settings.rebuilding]"
     )
     for (shard, generation), logs in sorted(short.items()):
         what = "left the cluster file" if node_of(parse_shard(shard)) not in config.nodes else "began anew, empty"

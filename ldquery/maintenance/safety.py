@@ -175,7 +175,7 @@ class _Case:
 
     def _of_draining(self) -> Iterator[str]:
         if not self.config.rebuilding_enabled:
-            yield "nobody drains: set enabled = true in [settings.rebuilding] of the cluster file, and start the nodes again"
+            yield "nobody drains: take enabled = false out of [settings.rebuilding] of the cluster file, and start the nodes again"
             return
         writable = self.writable() - self.going
         yield from self._of_unused_logs(writable)

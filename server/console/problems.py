@@ -180,7 +180,7 @@ def _short(config: ClusterConfig, rows: Iterable[Row]) -> list[Problem]:
             do = (
                 "Nothing: rebuilding is on and stores them again."
                 if enabled
-                else "Set enabled = true in [settings.rebuilding]: nobody stores them again otherwise."
+                else "Take enabled = false out of [settings.rebuilding]: nobody stores them again otherwise."
             )
             problems.append(Problem("warn", where, f"short of the copies that {lost} held", do, "logs"))
     return problems

@@ -240,7 +240,8 @@ async def test_the_safety_check_says_what_would_be_lost_and_what_is_safe() -> No
         status, out, err = await ldctl(cluster, "doctor")
         assert (status, err) == (5, "")
         assert (
-            "rebuilding is off: nobody re-replicates what a lost disk or node held\n      -> Set enabled = true" in out
+            "rebuilding is off: nobody re-replicates what a lost disk or node held\n      -> Take enabled = false out of"
+            in out
         )
         assert "clock" not in out, "they share one"
         await cluster.stop_node(3)

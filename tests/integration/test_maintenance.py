@@ -47,7 +47,7 @@ async def test_a_node_goes_when_it_is_safe_and_everybody_sees_it(capsys: pytest.
             (1, "granted"),
             (3, "waiting"),
         ]
-        assert "set enabled = true in [settings.rebuilding]" in rows[2]["waits_for"]
+        assert "take enabled = false out of [settings.rebuilding]" in rows[2]["waits_for"]
         await run(parser().parse_args(["-c", cluster.config_file, "status"]))
         assert "maintenance 1: N1 may disappear until" in capsys.readouterr().err
         (told,) = await types("check-impact", "N1", "N2", status=EXIT_UNHEALTHY)

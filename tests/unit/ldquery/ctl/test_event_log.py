@@ -330,3 +330,15 @@ async def test_what_is_so_after_a_verb_is_said(client: FakeClient, capsys: pytes
     assert (
         what_is_so(DRAINED, client.state().shards[DRAINED]) == f"{name} is rebuilt, but some records have copies less"
     )
+
+
+async def test_where_the_node_that_should_sequence_the_event_log_keeps_none_it_is_said_why() -> None:
+    class HalfUpgraded(FakeClient):
+        async def tail_lsn(self, log: LogId) -> LSN:
+            raise LogDeviceError(Status.NOTFOUND, f"tail of log {log}: no such log")
+
+    with pytest.raises(
+        LogDeviceError, match="not all nodes keep the event log: some are of an earlier version"
+    ) as raised:
+        await read_rebuilding_set(HalfUpgraded().as_client())
+    assert raised.value.status is Status.NOTSUPPORTED

@@ -90,7 +90,7 @@ def test_a_wiped_node_and_what_is_short_of_its_copies_are_told(rebuilding: bool)
     assert text.startswith(
         "N1: S0 began anew, empty; the copies that its generation 1 held are missing in log 7 from e1n5 on, log 8 from e1n5 on; rebuilding is "
     )
-    assert ("stores them again" if rebuilding else "enabled = true stands in [settings.rebuilding]") in text
+    assert ("stores them again" if rebuilding else "enabled = false is taken out of [settings.rebuilding]") in text
     assert health.rows[1]["shards"] == ["S0 OK 2.0 kB generation 2"]
     assert health.exit_status == EXIT_UNHEALTHY
 
