@@ -19,6 +19,8 @@ from ldquery.ctl.verb import PROGRAM, Verb, access_of, format_size, say_of_nodes
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
     INTERNAL_LOGS,
     LogId,
     NodeId,
@@ -238,7 +240,6 @@ async def survey(
     Raises:
         LogDeviceError: AGAIN: no node tells the nodesets, or which logs there are.
     """
-    wanted = _logs_in_use(config)
     by_node, silent = await ask_in_turn(asker, list(config.nodes), _TABLES, seconds)
     found = {name: all_of(by_node, name) for name in by_node}
     known = ShardsKnown(config, found["shards"], found["shard_rebuildings"] if rebuildings is None else rebuildings)
@@ -246,8 +247,13 @@ async def survey(
     await _check_tree_known(config, asker, answering, seconds)
     history: dict[int, list[Row]] = defaultdict(list)
     clean: dict[int, int] = {}
+    internal_logs = [log for log in INTERNAL_LOGS if config.log(log) is not None]
+    if not keep_event_log(config, found["info"]):
+        internal_logs = [log for log in internal_logs if log not in (EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS)]
+    # those that take appends, as far as whoever asks knows them
+    wanted = [*(LogId(log) for group in config.groups() for log in group.ids()), *internal_logs]
     # without a log id, a table has no internal logs
-    internal = [Constraints(log_id=log) for log in INTERNAL_LOGS if config.log(log) is not None]
+    internal = [Constraints(log_id=log) for log in internal_logs]
     for row in await _ask_any(asker, "historical_metadata", answering, (EVERYTHING, *internal), seconds):
         history[row["log_id"]].append(row)
     missing = [log for log in wanted if log not in history and config.log(log) is not None]
@@ -283,10 +289,14 @@ async def survey(
     return Survey(logs, sequencing, dict(silent), unknown, known.shards, nodes, known.rebuildings)
 
 
-def _logs_in_use(config: ClusterConfig) -> list[LogId]:
-    """Logs that take appends, as far as whoever asks knows them."""
-    of_groups = [LogId(log) for group in config.groups() for log in group.ids()]
-    return [*of_groups, *(log for log in INTERNAL_LOGS if config.log(log) is not None)]
+def keep_event_log(config: ClusterConfig, infos: Iterable[Row]) -> bool:
+    """Whether all nodes that answer keep the event log. As long as some are of a version that keeps none unless the file asks for it, nothing was lost or drained
+    yet, and nobody needs the event log.
+
+    Args:
+        infos: rows of table `info`.
+    """
+    return not config.rebuilding_by_default or all(row.get("keeps_event_log") for row in infos)
 
 
 async def _check_tree_known(

@@ -8,8 +8,9 @@ from typing import Any, Final
 from client.client import Client
 from client.node_tables import NodeAsker
 from ldquery.ctl.event_log import call_off_drain, read_rebuilding_set, start_rebuilding
-from ldquery.ctl.health import ask_tables
-from ldquery.ctl.impact import Survey, know_all_logs, survey
+from ldquery.ctl.health import all_of, ask_tables
+from ldquery.ctl.impact import Survey, keep_event_log, know_all_logs, survey
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.some_names import name_some
 from logdevice_py.core.status import LogDeviceError, Status
@@ -96,9 +97,7 @@ class ClusterSurvey:
         return await survey(config, self._asker, self._seconds, rebuildings=rows)
 
     async def _is_kept(self, config: ClusterConfig) -> bool:
-        """Whether all nodes keep the event log, or nothing answers that does not. As long as some are of a version that keeps none, it may not be readable, and says
-        nothing: nothing was lost or drained yet."""
         if not config.rebuilding_by_default:
             return True
         infos, _ = await ask_tables(self._asker, list(config.nodes), ("info",), self._seconds)
-        return all(row["keeps_event_log"] for rows in infos["info"].values() for row in rows)
+        return keep_event_log(config, all_of(infos, "info"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import Event, RebuildMode, ShardAbortRebuild, ShardNeedsRebuild, encode_event
@@ -122,10 +122,12 @@ class Departures:
         if node is None:
             return False
         self._cluster.note("run", "a node is lost for good", node.name)
+        generations = {shard: each.contents.marker.generation for shard, each in node.shards.items()}
         node.crash(machine=True)
         node.wipe()
         node.retired = True
         self._gone.update(node.disks)
+        self._decide(node, generations)
         return True
 
     def _break(self) -> bool:
@@ -134,9 +136,26 @@ class Departures:
         if node is None:
             return False
         self._cluster.note("run", "the disks of a node fail for good", node.name)
+        generations = {shard: each.contents.marker.generation for shard, each in node.shards.items()}
         node.break_disks()
         self._gone.update(node.disks)
+        self._decide(node, generations)
         return True
+
+    def _decide(self, node: SimNode, generations: Mapping[ShardId, Generation]) -> None:
+        """A region that is gone as a whole, of several, nobody rebuilds by himself: a person says that its last node is lost."""
+        config = self._cluster.config
+        regions = {shard: config.nodes[node_of(shard)].location.region for shard in config.storage_shards()}
+        region = config.nodes[node.id].location.region
+        if len(set(regions.values())) < 2 or any(
+            regions[shard] == region and shard not in self._gone for shard in regions
+        ):
+            return
+        self._cluster.note("run", "a region is lost for good", node.name)
+        heard = next((each.root.gossip.generation for each in self._running() if each.root is not None), None)
+        candidates = tuple((shard, Generation(0) if heard is None else heard(shard)) for shard in regions)
+        for shard, generation in generations.items():
+            self._append(ShardNeedsRebuild(shard, generation, RebuildMode.RESTORE, candidates, True, "run"))
 
     def _drain(self) -> bool:
         nodes = [node for node in self._running() if self._suffices_without(node)]

@@ -37,6 +37,7 @@ _EXTENTS: Final = (
 _EXTENT_STORE = f"{_SHARD}/log_store/test_extent_store.py"
 _RECYCLING = f"{_EXTENT_STORE}::TestSpace::test_extents_that_nothing_refers_to_are_used_again_or_go"
 _EXTENT_CRASHES = f"{_SHARD}/log_store/test_extent_crashes.py"
+_TAKING_PART = "tests/history/test_rebuilding_begins_when_all_take_part.py"
 _VERSIONS: Final = "no node of the swarm is of an earlier version"
 _HEDGING = "tests/unit/client/read/test_hedging.py"
 _AUDIT: Final = "nodes of the swarm keep no audit log"
@@ -52,6 +53,18 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "read_order_not_known": (
         _VERSIONS,
         "tests/unit/client/read/test_reading_near.py::TestConversation::test_a_shard_that_does_not_know_what_an_order_is_ends_it_for_a_while",
+    ),
+    "losses_await_all_nodes": (
+        _VERSIONS,
+        f"{_TAKING_PART}::test_nobody_is_lost_while_a_living_node_takes_no_part",
+    ),
+    "lost_shard_of_an_absentee_is_back": (
+        _VERSIONS,
+        f"{_TAKING_PART}::test_a_rebuilt_node_that_goes_back_to_the_version_before_counts_as_it_is",
+    ),
+    "region_is_not_rebuilt": (
+        "one in a hundred seeds has regions and loses a node for good",
+        "tests/unit/server/event_log/test_event_writer.py::TestRegions::test_one_that_is_gone_as_a_whole_is_left_to_a_person",
     ),
     "read_unasked_hedge": (
         _RULES,

@@ -35,6 +35,8 @@ max_writes_in_flight = {window}
 ids = "1..{logs}"
 [settings.recovery]
 concurrent_log_recoveries = {recoveries}
+[settings.rebuilding]
+enabled = false
 """
 
 

@@ -26,7 +26,15 @@ from ldquery.ctl.impact import (
 )
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import INTERNAL_LOGS, TREE_LOG_ID_MIN, LogId, NodeId, shard_id
+from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    INTERNAL_LOGS,
+    TREE_LOG_ID_MIN,
+    LogId,
+    NodeId,
+    shard_id,
+)
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.impact import Loss, PlacedEpochs, ShardsNow
@@ -244,6 +252,8 @@ class Nodes:
         self.told = list(told)
         self.by_name = list(by_name)
         self.readers = readers
+        self.keepers = list(range(4))
+        """Those that keep the event log; others are of an earlier version."""
         self.named: list[int] = []
 
     async def ask_each(
@@ -251,6 +261,10 @@ class Nodes:
     ) -> tuple[list[Any], list[NodeFailure]]:
         if table.name == "shards":
             return [rendered(table, **row) for row in shards()], []
+        if table.name == "info":
+            return [
+                rendered(table, node_id=node, keeps_event_log=1 if node in self.keepers else None) for node in nodes
+            ], []
         if table.name == "log_tree_replicas":
             return [rendered(table, node_id=node, is_known=int(node in self.readers)) for node in nodes], []
         return [], []
@@ -319,3 +333,14 @@ async def test_who_has_not_read_the_log_tree_goes_by_nodes_that_all_have() -> No
     with pytest.raises(LogDeviceError, match="not read here, nor by N3") as refused:
         await surveyed(config, Nodes(told, internal(config), readers=range(3)))
     assert refused.value.status is Status.AGAIN
+
+
+async def test_nobody_needs_the_nodesets_of_the_event_log_before_all_nodes_keep_it() -> None:
+    config = replace(CONFIG, settings={})
+    nodes = Nodes(OF_FILE)
+    events = [str(log) for log in (EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS)]
+    assert [name.rpartition("/")[2] for name in (await surveyed(config, nodes)).unknown] == events
+    nodes.keepers.remove(2)
+    assert (await surveyed(config, nodes)).unknown == []
+    asked = replace(CONFIG, settings={"rebuilding": {"enabled": True}})
+    assert len((await surveyed(asked, nodes)).unknown) == 2, "nodes of any version keep it"

@@ -23,6 +23,8 @@ epoch_store = "memory:"
 replicate = "node:3"
 [defaults]
 replicate = "node:3"
+[settings.rebuilding]
+enabled = false
 [logs."/all"]
 ids = "1..10"
 """
