@@ -169,3 +169,17 @@ def test_where_too_many_disks_fail_at_once_a_person_decides(count: int) -> None:
         restart(stage, node)
     stage.run(GRACE)
     stage.finish()
+
+
+@pytest.mark.slow
+def test_with_the_settings_that_nobody_changed_it_is_re_replicated_after_twenty_minutes() -> None:
+    stage = Stage(nodes=4, replicate="node:2", extra="[settings.rebuilding]")
+    records = [stage.acknowledged(stage.client()) for _ in range(RECORDS)]
+    node = stage.sequencer
+    fail(stage, node)
+    stage.run(19 * 60 * SECOND)
+    assert all(not state.shards for state in known(stage))
+    stage.run(60 * SECOND)
+    until_all_know(stage, "a failed disk that is rebuilt", is_rebuilt(shard_of(node)))
+    check_whole(stage, records, node)
+    stage.finish()
