@@ -138,15 +138,15 @@ spark-long: $(STAMP) java ## Spark on a standalone cluster with our wheel; 2 mil
 	@$(PY) -m pytest -q -m slow tests/spark
 	@$(PY) -m tests.spark.great_read $(if $(RECORDS),--records $(RECORDS))
 
-chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n, STORE=kind; KILLS=n: nothing but so many SIGKILLs
-	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(STORE),--store $(STORE)) $(if $(KILLS),--kills $(KILLS))
+chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n, STORE=kind; KILLS=n: nothing but so many SIGKILLs; REGIONS=us,eu,ap: between regions (root)
+	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(STORE),--store $(STORE)) $(if $(KILLS),--kills $(KILLS)) $(if $(REGIONS),--regions $(REGIONS))
 
 linearizability: $(STAMP) java ## histories of real processes that are killed, stopped and cut off, judged by Porcupine (Go): SECONDS=n, ROUNDS=n, SEED=n; PLAIN=1 without strict_order
 	@cd tests/linearizability/checker && $(GO) vet ./... && $(GO) test ./...
 	@$(PY) -m tests.linearizability $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(if $(PLAIN),--plain)
 
 soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again, second seeds of simulations
-	@$(PY) -m pytest -q -m slow tests/unit tests/integration tests/simulation tests/history tests/property
+	@$(PY) -m pytest -q -m slow tests/unit tests/integration tests/simulation tests/history tests/property tests/chaos
 
 groups: $(STAMP) ## ten members of a group as processes, killed, paused and added for five minutes; prints how long streams waited: SECONDS=n
 	@$(PY) -m tests.integration.group_trouble --seconds $(or $(SECONDS),300)

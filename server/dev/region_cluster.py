@@ -19,6 +19,8 @@ from server.dev.zookeeper_server import Ensemble, ZooKeeperServer, ZooKeeperUnav
 
 _HERE: Final = 253
 """The number of this machine's own address."""
+_GUESTS: Final = 252
+"""That of the first machine of somebody who uses the cluster from a region; further ones count down."""
 _ZOOKEEPER: Final = layout.REGION_NODES_MAX
 """That of the first region's ZooKeeper server."""
 _ZOOKEEPER_RETRANSMISSIONS: Final = 3
@@ -91,6 +93,12 @@ class RegionSupervisor(Supervisor):
         self._server_regions = played.servers
         self._servers: dict[str, ZooKeeperServer] = {}
         """Of ZooKeeper, by region."""
+        self._guests = 0
+
+    @property
+    def zookeeper_servers(self) -> dict[str, ZooKeeperServer]:
+        """Those of the cluster's own, by region."""
+        return dict(self._servers)
 
     def host_of(self, node: NodeId) -> str:
         return layout.region_host(self.directory, node)
@@ -181,6 +189,14 @@ class RegionSupervisor(Supervisor):
         if known in self.config.nodes and not self.network.has(self._machine_name(f"n{node}")):
             await asyncio.to_thread(self.network.add, self._machine(known))
         return await super().start(node)
+
+    async def add_guest(self, region: str) -> str:
+        """A further machine in a region, without a node, for who uses the cluster from there; the name of its namespace."""
+        name = self._machine_name(f"g{self._guests}")
+        host = layout.region_host(self.directory, _GUESTS - self._guests)
+        self._guests += 1
+        await asyncio.to_thread(self.network.add, PlayedMachine(name, host, region))
+        return name
 
     async def in_region(self, command: str, region: str) -> str:
         """Also to the region's ZooKeeper server."""

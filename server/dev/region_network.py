@@ -187,6 +187,11 @@ class RegionNetwork:
             self._take_away(machine)
         self._machines.clear()
 
+    def change_distances(self, distances: Distances) -> None:
+        """Regions are as far from each other as this says, from the next packet on. What was cut stays cut."""
+        self._tell({"routes": distances.routes()})
+        self._distances = distances
+
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
         """From which region to which nothing passes any more, besides those of before.
 
@@ -200,6 +205,10 @@ class RegionNetwork:
     def cut_off(self, region: str) -> None:
         """Nothing passes between a region and the others, as `cut`."""
         self.cut(pair for other in {*self.regions} - {region} for pair in ((region, other), (other, region)))
+
+    def mend(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """End what `cut` did to these; harmless where nothing was cut."""
+        self._block(self._cut.difference(pairs))
 
     def reconnect(self, region: str | None = None) -> None:
         """Everything passes again, from and to a region; None: everywhere.

@@ -3,7 +3,7 @@
 It has a TUN device of each machine, reads the IP packets that the machine sends, and hands each to the machine that it is for, as late and as many at a time
 as the route between their regions allows. Commands come in on a socket, its standard input, a packet of JSON each, and each is answered when it is in force:
 
-- ``routes``, the first: how regions are connected;
+- ``routes``, the first, and whenever that changes: how regions are connected;
 - ``machine``: a further one, whose device comes with the packet;
 - ``cut``: from which region to which nothing passes, instead of those of before;
 - ``sent``: how many bytes of packets each region has sent to each other one since the last such question.
@@ -53,8 +53,8 @@ class RegionRoutes:
             usual: between two regions; within a region nothing takes time.
             others: from one region to another one, instead.
         """
-        self._usual = usual
-        self._others = others
+        self.usual = usual
+        self.others = others
         self._free: dict[tuple[str, str], float] = {}
         """From when on a route has sent all that it took."""
         self.cut: set[tuple[str, str]] = set()
@@ -70,7 +70,7 @@ class RegionRoutes:
         self.sent[pair] = self.sent.get(pair, 0) + size
         if pair in self.cut:
             return None
-        route = self._others.get(pair, self._usual)
+        route = self.others.get(pair, self.usual)
         if route.bandwidth is None:
             return now + route.delay
         begin = max(now, self._free.get(pair, now))
@@ -157,9 +157,8 @@ class RegionRouter:
         answer: list[list[str | int]] = []
         match json.loads(data):
             case {"routes": {"usual": usual, "others": others}}:
-                self._routes = RegionRoutes(
-                    RegionRoute(*usual), {(one, two): RegionRoute(*route) for one, two, *route in others}
-                )
+                self._routes.usual = RegionRoute(*usual)
+                self._routes.others = {(one, two): RegionRoute(*route) for one, two, *route in others}
             case {"machine": {"address": address, "region": region}}:
                 (device,) = devices
                 machine = self._machines[device] = RoutedMachine(address, region, device)

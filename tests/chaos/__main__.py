@@ -21,6 +21,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="further rounds take the seeds that follow")
     parser.add_argument("--store", choices=STORE_KINDS, default=STORE_KINDS[0], help="what shards are stored in")
     parser.add_argument("--kills", type=int, default=0, help="nothing but SIGKILL of nodes, until there were so many")
+    parser.add_argument(
+        "--regions",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="REGION,REGION,...",
+        help="nodes stand in these, which are killed, cut off from each other and slow to reach; takes root",
+    )
+    parser.add_argument("--story", action="store_true", help="tell what was done and when")
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.rounds):
         with tempfile.TemporaryDirectory(prefix="logdevice-chaos-") as directory:
@@ -32,8 +40,11 @@ def main() -> int:
                     interval=arguments.interval,
                     store=arguments.store,
                     kills=arguments.kills,
+                    regions=arguments.regions,
                 )
             )
+        if arguments.story:
+            print("\n".join(outcome.story))
         print(f"seed {seed}: {outcome}", flush=True)
     return 0
 

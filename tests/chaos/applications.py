@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from client.client import Client
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError
+from tests.chaos.places import HERE, Place, PlacedClient
 from tests.simulation.history import LogHistory, Observation, Position
 
 UNDER_WAY_MAX = 20
@@ -17,28 +19,38 @@ UNDER_WAY_MAX = 20
 class ChaosApplications:
     """Everything that uses the cluster, and what it may say about it."""
 
-    def __init__(self, file: str, logs: range, rng: random.Random) -> None:
+    def __init__(self, file: str, logs: range, rng: random.Random, places: Sequence[Place] = (HERE,)) -> None:
+        """
+        Args:
+            places: from where clients write and read, each all logs.
+        """
         self.histories = {LogId(log): LogHistory(LogId(log)) for log in logs}
         self._file = file
+        self._places = places
         self._rng = rng
         self._stop = asyncio.Event()
+        self._began = asyncio.get_running_loop().time()
         self._tasks: list[asyncio.Task[None]] = []
-        self._clients: list[Client] = []
+        self._clients: list[PlacedClient] = []
         self.longest_silence = 0.0
-        """Seconds between two acknowledgements of any one log, at most."""
-        self._last_acknowledgement: dict[LogId, float] = {}
+        """Seconds between two acknowledgements of any one log at any one place, at most."""
+        self.silent = ""
+        """Which log and place that was, and how long after the beginning it ended."""
+        self._last_acknowledgement: dict[tuple[LogId, str], float] = {}
 
     async def start(self) -> None:
-        """Begin: a stream writer, plain appends and a tailing reader for each log, on three clients."""
-        for index in range(3):
-            client = Client(self._file, name=f"chaos{index}", seed=self._rng.getrandbits(32))
-            await client.start()
-            self._clients.append(client)
-        writing, appending, reading = self._clients
-        for log in self.histories:
-            self._spawn(self._write_stream(writing, log), f"stream of {log}")
-            self._spawn(self._append(appending, log), f"appends to {log}")
-            self._spawn(self._tail(reading, log), f"reader of {log}")
+        """Begin: a stream writer, plain appends and a tailing reader for each log, on three clients at each place."""
+        for place in self._places:
+            clients = [
+                await place.client(self._file, name=f"chaos{index}{place.name}", seed=self._rng.getrandbits(32))
+                for index in range(3)
+            ]
+            self._clients += clients
+            writing, appending, reading = clients
+            for log in self.histories:
+                self._spawn(self._write_stream(writing, log, place.name), f"stream of {log} {place.name}")
+                self._spawn(self._append(appending, log, place.name), f"appends to {log} {place.name}")
+                self._spawn(self._tail(reading, log, place.name), f"reader of {log} {place.name}")
 
     def _spawn(self, run: object, name: str) -> None:
         self._tasks.append(asyncio.create_task(run, name=name))  # type: ignore[arg-type]
@@ -54,13 +66,16 @@ class ChaosApplications:
         """Records, of all logs."""
         return sum(history.acknowledged for history in self.histories.values())
 
-    def _acknowledged(self, log: LogId) -> None:
+    def _acknowledged(self, log: LogId, place: str) -> None:
         now = asyncio.get_running_loop().time()
-        self.longest_silence = max(self.longest_silence, now - self._last_acknowledgement.get(log, now))
-        self._last_acknowledgement[log] = now
+        silence = now - self._last_acknowledgement.get((log, place), now)
+        if silence > self.longest_silence:
+            self.longest_silence = silence
+            self.silent = f"log {log}{f' from {place}' if place else ''}, until {now - self._began:.1f} s"
+        self._last_acknowledgement[log, place] = now
 
-    async def _write_stream(self, client: Client, log: LogId) -> None:
-        history, name, number = self.histories[log], f"s{log}", 0
+    async def _write_stream(self, client: PlacedClient, log: LogId, place: str) -> None:
+        history, name, number = self.histories[log], f"s{log}{place}", 0
         floor: Position = (0, 0)
         rng = random.Random(self._rng.getrandbits(32))
         under_way: set[asyncio.Task[None]] = set()
@@ -72,7 +87,7 @@ class ChaosApplications:
             for attempt, receipt in zip(attempts, receipts, strict=True):
                 history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)
                 floor = max(floor, (int(receipt.lsn), receipt.batch_offset))
-            self._acknowledged(log)
+            self._acknowledged(log, place)
 
         async with client.buffered_writer(timeout="5min") as writer:
             while not self._stop.is_set():
@@ -90,11 +105,11 @@ class ChaosApplications:
             for each in under_way:
                 await each
 
-    async def _append(self, client: Client, log: LogId) -> None:
+    async def _append(self, client: PlacedClient, log: LogId, place: str) -> None:
         history, number = self.histories[log], 0
         floor: Position = (0, 0)
         while not self._stop.is_set():
-            attempt = history.attempt(f"d{log}-{number}".encode(), floor)
+            attempt = history.attempt(f"d{log}{place}-{number}".encode(), floor)
             number += 1
             try:
                 receipt = await client.append(log, attempt.payload)
@@ -104,12 +119,12 @@ class ChaosApplications:
                 continue
             history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)
             floor = max(floor, (int(receipt.lsn), receipt.batch_offset))
-            self._acknowledged(log)
+            self._acknowledged(log, place)
             await asyncio.sleep(0.005)
 
-    async def _tail(self, client: Client, log: LogId) -> None:
+    async def _tail(self, client: PlacedClient, log: LogId, place: str) -> None:
         history = self.histories[log]
-        seen = Observation(f"tailing reader of {log}", LSN_OLDEST)
+        seen = Observation(f"tailing reader of {log} {place}", LSN_OLDEST)
         history.observations.append(seen)
         async with client.reader(log) as reader:
             while True:
@@ -133,10 +148,10 @@ class ChaosApplications:
                     history.check_tail(tail, history.acknowledged_max)
                     await self._read(client, history, tail, single_copy=True)
                     whole = await self._read(client, history, tail, single_copy=False)
-                    tailing = next(seen for seen in history.observations if seen.name.startswith("tailing"))
-                    while tailing.last < tail:
-                        self.check()
-                        await asyncio.sleep(0.05)
+                    for tailing in [seen for seen in history.observations if seen.name.startswith("tailing")]:
+                        while tailing.last < tail:
+                            self.check()
+                            await asyncio.sleep(0.05)
                     history.check_end(whole)
 
     async def _tail_of(self, client: Client, log: LogId) -> LSN:

@@ -7,10 +7,11 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
 from server.dev import layout
@@ -21,6 +22,7 @@ from server.dev.virtual_network import VirtualNetwork, may_make_networks
 from server.dev.zookeeper_server import ZooKeeperServer
 from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.machines import SmallDisk, off_loop
+from tests.chaos.places import HERE, Place
 
 RACKS = 3
 _SMALL_EXTENTS = {"extent_bytes": "256KiB", "checkpoint_bytes": "64KiB"}
@@ -40,11 +42,24 @@ class MachineSupervisor(Supervisor):
 class ChaosCluster:
     """Real nodes, and what can be done to them."""
 
-    def __init__(self, supervisor: MachineSupervisor, disks: dict[int, SmallDisk], zookeeper: ZooKeeperServer) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        disks: Mapping[int, SmallDisk],
+        zookeepers: Sequence[ZooKeeperServer],
+        network: VirtualNetwork | None = None,
+        places: Sequence[Place] = (HERE,),
+    ) -> None:
+        """
+        Args:
+            network: of which nodes are cut off one by one; None: they are not.
+            places: from where clients use it.
+        """
         self.supervisor = supervisor
-        self.zookeeper = zookeeper
-        self.network = supervisor.network
+        self.zookeepers = zookeepers
+        self.network = network
         self.disks = disks
+        self.places = places
         self.file = str(layout.cluster_file(supervisor.directory))
 
     @property
@@ -81,6 +96,28 @@ class ChaosCluster:
         return layout.node_log(self.supervisor.directory, NodeId(node)).read_text()
 
 
+def with_small_extents(config: ClusterConfig, store: str) -> ClusterConfig:
+    """The same, with stores that do within a minute what they do at all."""
+    return dataclasses.replace(config, settings={**config.settings, "storage": {"store": store, **_SMALL_EXTENTS}})
+
+
+@asynccontextmanager
+async def small_disks(directory: Path, nodes: Iterable[int]) -> AsyncIterator[Mapping[int, SmallDisk]]:
+    """A small disk for each node of a cluster; none where that is not allowed."""
+    disks = {node: SmallDisk(layout.node_directory(directory, NodeId(node))) for node in nodes}
+    try:
+        opened = True
+        try:
+            for disk in disks.values():
+                await off_loop(disk.open)
+        except (OSError, subprocess.CalledProcessError):
+            opened = False
+        yield disks if opened else {}
+    finally:
+        for disk in disks.values():
+            disk.close()
+
+
 @asynccontextmanager
 async def chaos_cluster(
     directory: Path, *, nodes: int = 5, logs: int = 3, store: str = STORE_KINDS[0]
@@ -88,7 +125,6 @@ async def chaos_cluster(
     """A cluster whose logs are writable; processes, namespaces and mounts are gone afterwards."""
     network = VirtualNetwork(range(nodes)) if await off_loop(may_make_networks) else None
     zookeeper: ZooKeeperServer | None = None
-    disks = {node: SmallDisk(layout.node_directory(directory, NodeId(node))) for node in range(nodes)}
     try:
         if network is not None:
             await off_loop(network.open)
@@ -105,32 +141,25 @@ async def chaos_cluster(
             durability=Durability.SYNC,
             store=store,
         )
-        settings = {**config.settings, "storage": {"store": store, **_SMALL_EXTENTS}}
-        config = dataclasses.replace(config, settings=settings)
+        config = with_small_extents(config, store)
         if network is not None:
             members = {
                 node: dataclasses.replace(each, host=network.address(node)) for node, each in config.nodes.items()
             }
             config = dataclasses.replace(config, nodes=members)
-        try:
-            for disk in disks.values():
-                await off_loop(disk.open)
-        except (OSError, subprocess.CalledProcessError):
-            disks = {}
-        supervisor = MachineSupervisor(directory, config)
-        supervisor.network = network
-        write_cluster_file(directory, config)
-        await supervisor.listen()
-        try:
-            await supervisor.start_all()
-            await wait_until_writable(layout.cluster_file(directory), timeout=60)
-            yield ChaosCluster(supervisor, disks, zookeeper)
-        finally:
-            await asyncio.shield(supervisor.stop_all())
+        async with small_disks(directory, config.nodes) as disks:
+            supervisor = MachineSupervisor(directory, config)
+            supervisor.network = network
+            write_cluster_file(directory, config)
+            await supervisor.listen()
+            try:
+                await supervisor.start_all()
+                await wait_until_writable(layout.cluster_file(directory), timeout=60)
+                yield ChaosCluster(supervisor, disks, [zookeeper], network)
+            finally:
+                await asyncio.shield(supervisor.stop_all())
     finally:
         if zookeeper is not None:
             zookeeper.kill()
-        for disk in disks.values():
-            disk.close()
         if network is not None:
             network.close()

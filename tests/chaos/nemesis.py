@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from server.dev.zookeeper_server import ZooKeeperServer
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.machines import off_loop
 
@@ -32,6 +33,8 @@ class ChaosNemesis:
         self.killed = 0
         """How often a node got SIGKILL."""
         self._wipes = 0
+        self._printed: dict[int, int] = {}
+        """How much each node had printed when it was started again."""
         self._causing: asyncio.Task[None] | None = None
         self._repairs: set[asyncio.Task[None]] = set()
         self.caused: Counter[str] = Counter()
@@ -78,13 +81,11 @@ class ChaosNemesis:
             task.cancel()
         await asyncio.gather(*self._repairs, return_exceptions=True)
         cluster = self._cluster
-        await self._start_zookeeper()
-        if cluster.network is not None:
-            everybody = [*cluster.nodes, -1]
-            for source in everybody:
-                for target in everybody:
-                    if source != target:
-                        await off_loop(cluster.network.unblock, source, target)
+        await self._calm_network()
+        for server in cluster.zookeepers:
+            self._start_zookeeper(server)
+        for server in cluster.zookeepers:
+            await server.until_serving()
         for disk in cluster.disks.values():
             disk.free()
         for node in cluster.nodes:
@@ -92,6 +93,15 @@ class ChaosNemesis:
                 await cluster.supervisor.resume(node)
             if not cluster.runs(node):
                 await cluster.supervisor.start(node)
+
+    async def _calm_network(self) -> None:
+        network = self._cluster.network
+        if network is not None:
+            everybody = [*self._cluster.nodes, -1]
+            for source in everybody:
+                for target in everybody:
+                    if source != target:
+                        await off_loop(network.unblock, source, target)
 
     def _later(self, repair: Fault, *, most: float) -> None:
         async def run() -> None:
@@ -110,8 +120,15 @@ class ChaosNemesis:
         self.story[-1] += f": {text}"
 
     async def _start(self, node: int) -> None:
+        """A node does not start without any room: whoever starts it makes some."""
         if not self._cluster.runs(node):
+            if node in self._cluster.disks:
+                self._cluster.disks[node].free()
+            self._printed[node] = len(self._cluster.printed(node))
             await self._cluster.supervisor.start(node)
+
+    def _serves(self, node: int) -> bool:
+        return "INFO serving at" in self._cluster.printed(node)[self._printed.get(node, 0) :]
 
     async def _kill(self, nodes: list[int]) -> None:
         self._note(", ".join(f"N{node}" for node in nodes))
@@ -151,21 +168,31 @@ class ChaosNemesis:
         await self._cluster.wipe(node)
         self._later(lambda: self._start(node), most=3)
 
-    async def _start_zookeeper(self) -> None:
-        if not self._cluster.zookeeper.running:
-            await self._cluster.zookeeper.start_async()
+    def _start_zookeeper(self, server: ZooKeeperServer) -> None:
+        """Whether it serves shows later: one of several does once most of them run."""
+        if server.running:
+            server.thaw()
         else:
-            self._cluster.zookeeper.thaw()
+            server.launch()
+
+    async def _break_zookeeper(self, how: Callable[[ZooKeeperServer], None]) -> None:
+        running = [server for server in self._cluster.zookeepers if server.running]
+        if not running:
+            return
+        server = self._rng.choice(running)
+        self._note(server.address)
+        how(server)
+
+        async def repair() -> None:
+            self._start_zookeeper(server)
+
+        self._later(repair, most=8)
 
     async def _kill_zookeeper(self) -> None:
-        if self._cluster.zookeeper.running:
-            self._cluster.zookeeper.kill()
-            self._later(self._start_zookeeper, most=8)
+        await self._break_zookeeper(ZooKeeperServer.kill)
 
     async def _freeze_zookeeper(self) -> None:
-        if self._cluster.zookeeper.running:
-            self._cluster.zookeeper.freeze()
-            self._later(self._start_zookeeper, most=8)
+        await self._break_zookeeper(ZooKeeperServer.freeze)
 
     async def _block(self, pairs: list[tuple[int, int]]) -> None:
         network = self._cluster.network
@@ -201,7 +228,10 @@ class ChaosNemesis:
         await self._block([(source, target)])
 
     async def _disk_full(self) -> None:
-        node = self._rng.choice(self._cluster.nodes)
+        serving = [node for node in self._running() if self._serves(node)]
+        if not serving:
+            return
+        node = self._rng.choice(serving)
         disk = self._cluster.disks[node]
         self._note(f"N{node}")
         await off_loop(disk.fill)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.applications import ChaosApplications
-from tests.chaos.cluster import chaos_cluster
+from tests.chaos.cluster import ChaosCluster, chaos_cluster
 from tests.chaos.nemesis import ChaosNemesis
+from tests.chaos.regions import RegionNemesis, region_chaos_cluster
 
 CALM_BOUND = 120.0
 """Seconds within which a cluster without faults must answer everything; two cores run five nodes and the checkers."""
@@ -29,13 +32,17 @@ class ChaosOutcome:
     """Kinds of faults that this machine does not allow."""
     killed: int
     """How often a node got SIGKILL."""
+    silent: str
+    """Which log's writers the longest silence was of, and when it ended."""
+    story: list[str]
+    """What was done and when, a line each."""
 
     def __str__(self) -> str:
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.caused.items()))
         absent = f"; not possible here: {', '.join(self.absent)}" if self.absent else ""
         return (
             f"{self.acknowledged} records acknowledged in {self.epochs} epochs, nothing lost, duplicated or out of order; "
-            f"longest silence {self.longest_silence:.1f} s; faults: {faults} ({self.killed} nodes killed){absent}"
+            f"longest silence {self.longest_silence:.1f} s ({self.silent}); faults: {faults} ({self.killed} nodes killed){absent}"
         )
 
 
@@ -49,6 +56,7 @@ async def run_chaos(
     records: int = 0,
     store: str = STORE_KINDS[0],
     kills: int = 0,
+    regions: Sequence[str] = (),
 ) -> ChaosOutcome:
     """Run chaos and judge it.
 
@@ -61,6 +69,7 @@ async def run_chaos(
         records: so many are to be acknowledged meanwhile: on a slow machine it goes on for that, three times as long at most.
         store: what shards are stored in.
         kills: nothing happens but that nodes are killed, until there were so many kills.
+        regions: nodes stand in these, and more happens to regions than to nodes; none: all are in one place.
 
     Raises:
         Violation: something that must never happen.
@@ -68,9 +77,18 @@ async def run_chaos(
         TimeoutError: the cluster did not come to rest.
     """
     rng = random.Random(seed)
-    async with chaos_cluster(directory, logs=logs, store=store) as cluster:
-        nemesis = ChaosNemesis(cluster, rng, interval=interval, kills_only=kills > 0)
-        applications = ChaosApplications(cluster.file, range(1, logs + 1), rng)
+    async with AsyncExitStack() as stack:
+        cluster: ChaosCluster
+        nemesis: ChaosNemesis
+        if regions:
+            cluster = apart = await stack.enter_async_context(
+                region_chaos_cluster(directory, regions, logs=logs, store=store)
+            )
+            nemesis = RegionNemesis(apart, rng, interval=interval, kills_only=kills > 0)
+        else:
+            cluster = await stack.enter_async_context(chaos_cluster(directory, logs=logs, store=store))
+            nemesis = ChaosNemesis(cluster, rng, interval=interval, kills_only=kills > 0)
+        applications = ChaosApplications(cluster.file, range(1, logs + 1), rng, cluster.places)
         try:
             await applications.start()
             causing = asyncio.create_task(nemesis.run())
@@ -102,7 +120,7 @@ async def run_chaos(
             assert "Traceback" not in printed, printed[-6000:]
         epochs = {position[0] >> 32 for history in applications.histories.values() for position in history.at}
         absent = [
-            *([] if cluster.network is not None else ["partitions"]),
+            *([] if regions or cluster.network is not None else ["partitions"]),
             *([] if cluster.disks else ["full disks"]),
         ]
         return ChaosOutcome(
@@ -112,4 +130,6 @@ async def run_chaos(
             nemesis.caused,
             absent,
             nemesis.killed,
+            applications.silent,
+            nemesis.story,
         )

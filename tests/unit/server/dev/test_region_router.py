@@ -56,6 +56,20 @@ def test_packets_go_to_the_machine_of_their_address() -> None:
         assert devices[1][0].recv(100) == packet
         commands.send(b'{"sent": true}')
         assert json.loads(commands.recv(100)) == [["us", "eu", len(packet)]]
+        for command in (b'{"cut": [["us", "eu"]]}', b'{"routes": {"usual": [0.001, null], "others": []}}'):
+            commands.send(command)
+            assert commands.recv(100) == b"[]"
+        devices[0][0].send(packet)
+        answer = bytes(16) + socket.inet_aton("10.0.0.1") + b"hello"
+        devices[1][0].send(answer)
+        assert devices[0][0].recv(100) == answer
+        commands.send(b'{"sent": true}')
+        assert len(json.loads(commands.recv(100))) == 2, (
+            "what us sent is lost: what was cut stays so when distances change"
+        )
+        devices[1][0].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            devices[1][0].recv(100)
     finally:
         commands.close()
         router.join()
