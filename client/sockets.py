@@ -75,6 +75,7 @@ class SocketNetwork:
             principals=machines.session.routes.principals,
             tls=self._contexts,
             newest_token=self._newest_token,
+            is_alive=machines.session.view.is_alive,
         )
         self._driver.attach(self._transport)
         self._driver.start()

@@ -286,6 +286,7 @@ class NodeHost:
             principals=principals,
             tls=tls,
             check_token=check_token,
+            is_alive=self.node.gossip.is_alive,
         )
         principals.origin = self.transport.origin
         if security.audit_file:

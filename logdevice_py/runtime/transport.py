@@ -4,6 +4,9 @@ A node reaches another node over the connection that it dialled itself, so messa
 directions fail apart. A client's connection is used both ways. `send` never blocks: it queues, dials when there is no connection,
 and drops with `on_peer_down` when the peer cannot be reached. A connection that breaks is dialled again by the next message.
 
+A connection to a node that counts as dead is closed when not even the node's kernel acknowledges what it is sent: after a cut of the network TCP goes on with it
+only up to as long after as the cut took, while a new connection is there at once. A node that is merely stopped keeps its connections.
+
 A bad frame, a silent newcomer, a peer that does not read: one log line, that connection closed, nobody else notices.
 """
 
@@ -31,6 +34,7 @@ from logdevice_py.protocol.framing import (
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.handshakes import HandshakeQueue
+from logdevice_py.runtime.kernel_answers import acknowledges_nothing, ask_often, ask_rarely
 from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
 from logdevice_py.runtime.tls import HANDSHAKE_RECORD, TlsChannel, TlsContexts
 from logdevice_py.shell.introduction import (
@@ -70,6 +74,8 @@ _SHORT_READ: Final = 2 << 10
 _LOOKS: Final = 4
 """How often a begun frame is looked at within `frame_timeout_us`. The connection is closed when it has hardly moved between any two: a process that was stopped
 for a while looks once then, not several times."""
+_DEAD_LOOK: Final = 0.2
+"""Seconds between looks at connections to nodes that count as dead."""
 _BEGUN_PROGRESS: Final = 6 << 10
 """Bytes a second that a begun frame gets at least."""
 
@@ -116,6 +122,7 @@ class _Connection(asyncio.BufferedProtocol):
         "_at_once",
         "_ciphertext",
         "_deaf",
+        "_doubted",
         "_first",
         "_looks",
         "_owner",
@@ -174,6 +181,8 @@ class _Connection(asyncio.BufferedProtocol):
         """What the peer sent of a handshake had an answer."""
         self._deaf = False
         """Its requests are left unread until it has read the answers to earlier ones."""
+        self._doubted = False
+        """The peer counted as dead at the last look."""
         self._waits = False
         """Its requests are left unread until it is its turn."""
         self._reading = True
@@ -440,6 +449,16 @@ class _Connection(asyncio.BufferedProtocol):
             self._looks += 1
         return self._looks >= _LOOKS
 
+    def is_in_vain(self, *, dead: bool) -> bool:
+        """Whether the peer counts as dead, and acknowledges nothing of what it is sent."""
+        sock = None if self.transport is None else self.transport.get_extra_info("socket")
+        if sock is None:
+            return False
+        if dead is not self._doubted:
+            self._doubted = dead
+            (ask_often if dead else ask_rarely)(sock)
+        return dead and acknowledges_nothing(sock)
+
     def pause_writing(self) -> None:
         if self.up and self.peer is not None:
             self._owner.events.on_peer_congested(self.peer, congested=True)
@@ -600,6 +619,7 @@ class Transport:
         tls: TlsContexts | None = None,
         check_token: CheckToken = no_tokens,
         newest_token: Callable[[], str | None] | None = None,
+        is_alive: Callable[[NodeId], bool] = lambda node: True,
     ) -> None:
         """
         Args:
@@ -608,6 +628,7 @@ class Transport:
             tls: where the settings ask for TLS.
             check_token: who a token says its bearer is.
             newest_token: gives the token of this client for the next connection, None for the one before; None: it has one for ever.
+            is_alive: whether a node counts as alive. Where it does not, a connection that nobody acknowledges is closed.
         """
         self.identity = identity
         self._newest_token = newest_token
@@ -656,6 +677,8 @@ class Transport:
         self._turn_is_next = False
         """It is the next thing that the loop does; else it waits until somebody may go on."""
         self._look: asyncio.TimerHandle | None = None
+        self._is_alive = is_alive
+        self._look_for_dead: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._closing = False
@@ -780,8 +803,9 @@ class Transport:
         if self._server is not None:
             self._server.close()
         self.flush()
-        if self._look is not None:
-            self._look.cancel()
+        for look in (self._look, self._look_for_dead):
+            if look is not None:
+                look.cancel()
         if self._turn is not None:
             self._turn.cancel()
         if self._handshakes_next is not None:
@@ -940,6 +964,30 @@ class Transport:
         self.metrics.input_bytes = self.input_memory.used
         self._look = self.loop.call_later(pause, self._look_at_begun) if self._connections else None
 
+    # Dead nodes
+
+    def _look_at_dead(self) -> None:
+        """Close connections to nodes that count as dead and acknowledge nothing. Who is cut off itself takes the others for dead, and does the same: it
+        needs new connections, too."""
+        dialled = [route.connection for route in self._routes.values() if route.connection is not None]
+        accepted = [connection for standing in self._from_nodes.values() for connection in standing]
+        for connection in [*dialled, *accepted]:
+            assert connection.peer is not None, "both sides have introduced themselves"
+            if connection.is_in_vain(dead=not self._is_alive(NodeId(connection.peer))):
+                self.metrics.dead_peers_closed += 1
+                self.report(
+                    "dead node",
+                    f"{connection.describe()} counts as dead and acknowledges nothing; connection closed",
+                )
+                connection.abort()
+        again = dialled or accepted
+        self._look_for_dead = self.loop.call_later(_DEAD_LOOK, self._look_at_dead) if again else None
+
+    def _watch_for_dead(self) -> None:
+        """There is a connection with a node."""
+        if self._look_for_dead is None and not self._closing:
+            self._look_for_dead = self.loop.call_later(_DEAD_LOOK, self._look_at_dead)
+
     def _dial(self, peer: PeerId, route: _Route, *, clear_text: bool = False) -> None:
         if self._closing:
             return
@@ -1049,6 +1097,7 @@ class Transport:
         connection.speak(introduced)
         route.connection, route.dialling, route.trouble = connection, None, None
         route.connected()
+        self._watch_for_dead()
         waiting = self._take_waiting(route)
         self.events.on_peer_up(connection.peer)
         connection.out += connection.spoken(waiting)
@@ -1067,6 +1116,7 @@ class Transport:
         connection.speak(introduced)
         if peer >= 0:
             self._from_nodes.setdefault(peer, []).append(connection)
+            self._watch_for_dead()
         is_client = peer < 0 or self._from_nodes[peer][0] is not connection
         connection.share = self.shares.arrive(connection, monotonic_us(), is_client=is_client)
         if peer < 0:
@@ -1129,7 +1179,6 @@ def _tune(sock: socket.socket, settings: RuntimeSettings) -> None:
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.user_timeout_us // 1000)
+    ask_rarely(sock)

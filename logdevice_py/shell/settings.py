@@ -159,6 +159,10 @@ class TransportMetrics:
         unit="us",
     )
     slow_peers_closed: int = counter("Connections closed because the peer did not read.", unit="connections")
+    dead_peers_closed: int = counter(
+        "Connections closed because the node at the other end counts as dead and its kernel acknowledges nothing: packets vanish.",
+        unit="connections",
+    )
     reading_paused: int = counter(
         "Times that requests were left unread because their sender did not read answers.", unit="times"
     )

@@ -70,7 +70,13 @@ def release(number: int) -> Release:
 
 @asynccontextmanager
 async def process(
-    node: int, addresses: dict[int, tuple[str, int]], *, listen: bool = True, cluster: str = "c", **settings: int
+    node: int,
+    addresses: dict[int, tuple[str, int]],
+    *,
+    listen: bool = True,
+    cluster: str = "c",
+    is_alive: Callable[[NodeId], bool] = lambda node: True,
+    **settings: int,
 ) -> AsyncIterator[tuple[Transport, Recorder]]:
     recorder = Recorder()
     transport = Transport(
@@ -79,6 +85,7 @@ async def process(
         lambda asked: addresses.get(asked),
         settings=RuntimeSettings(**settings),
         rng=random.Random(node),
+        is_alive=is_alive,
     )
     if listen:
         addresses[node] = (HOST, await transport.listen(HOST, 0))
@@ -131,6 +138,44 @@ async def test_a_host_that_is_no_name_is_told_and_dialled_again_when_it_is_corre
         zero.send(PeerId(1), release(1))
         zero.flush()
         await one_seen.until(lambda: len(one_seen.messages) == 1)
+
+
+@pytest.mark.parametrize("dialled", [True, False], ids=["dialled", "accepted"])
+async def test_a_connection_is_closed_when_its_node_counts_as_dead_and_acknowledges_nothing(
+    dialled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either alone is no reason: a node may be stopped, or packets may be late. What was under way is told to be lost, and the next message dials anew."""
+    answers, looked = True, asyncio.Event()
+
+    def acknowledges_nothing(sock: socket.socket) -> bool:
+        asked_each.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+        looked.set()
+        return not answers
+
+    asked_each: list[int] = []
+    monkeypatch.setattr("logdevice_py.runtime.transport.acknowledges_nothing", acknowledges_nothing)
+    addresses: dict[int, tuple[str, int]] = {}
+    dead: set[int] = set()
+    async with (
+        process(0, addresses, is_alive=lambda node: node not in dead) as (zero, zero_seen),
+        process(1, addresses, is_alive=lambda node: node not in dead) as (one, one_seen),
+    ):
+        judging, seen, peer = (zero, zero_seen, 1) if dialled else (one, one_seen, 0)
+        zero.send(PeerId(1), release(1))
+        await one_seen.until(lambda: len(one_seen.messages) == 1)
+        dead.add(peer)
+        async with asyncio.timeout(10):
+            await looked.wait()
+        assert set(asked_each) == {1}, "the kernel asks each second whether anybody is there"
+        assert seen.down == []
+        answers = False
+        await seen.until(lambda: seen.down == [(peer, False)])
+        answers = True
+        await zero_seen.until(lambda: zero_seen.down == [(1, False)])
+        assert judging.metrics.dead_peers_closed == 1
+        zero.send(PeerId(1), release(2))
+        zero.flush()
+        await one_seen.until(lambda: len(one_seen.messages) == 2)
 
 
 async def test_a_refused_dial_is_told_apart_from_a_broken_connection() -> None:
