@@ -132,6 +132,21 @@ class ChaosApplications:
 
     # The end
 
+    async def until_all_go_on(self, *, timeout: float) -> float:
+        """Wait until each log was acknowledged something at each place; the seconds that it took.
+
+        Raises:
+            TimeoutError: in so many seconds that did not come about.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        everywhere = [(log, place.name) for log in self.histories for place in self._places]
+        async with asyncio.timeout(timeout):
+            while any(self._last_acknowledgement.get(each, 0) <= began for each in everywhere):
+                self.check()
+                await asyncio.sleep(0.02)
+        return loop.time() - began
+
     async def finish(self, *, timeout: float) -> None:
         """Stop writing; everything under way gets its answer, everything is read once more and compared.
 

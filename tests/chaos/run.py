@@ -32,6 +32,8 @@ class ChaosOutcome:
     """Kinds of faults that this machine does not allow."""
     killed: int
     """How often a node got SIGKILL."""
+    gone_on: float
+    """Seconds without faults until every log took records from everywhere."""
     silent: str
     """Which log's writers the longest silence was of, and when it ended."""
     story: list[str]
@@ -42,7 +44,7 @@ class ChaosOutcome:
         absent = f"; not possible here: {', '.join(self.absent)}" if self.absent else ""
         return (
             f"{self.acknowledged} records acknowledged in {self.epochs} epochs, nothing lost, duplicated or out of order; "
-            f"longest silence {self.longest_silence:.1f} s ({self.silent}); faults: {faults} ({self.killed} nodes killed){absent}"
+            f"longest silence {self.longest_silence:.1f} s ({self.silent}); all went on {self.gone_on:.1f} s after the last repair; faults: {faults} ({self.killed} nodes killed){absent}"
         )
 
 
@@ -108,6 +110,7 @@ async def run_chaos(
                 causing.cancel()
                 await asyncio.gather(causing, return_exceptions=True)
             await nemesis.calm()
+            gone_on = await applications.until_all_go_on(timeout=CALM_BOUND)
             await applications.finish(timeout=CALM_BOUND)
         except BaseException as error:
             error.add_note("\n".join([f"seed {seed}", *nemesis.story, *cluster.exits()]))
@@ -130,6 +133,7 @@ async def run_chaos(
             nemesis.caused,
             absent,
             nemesis.killed,
+            gone_on,
             applications.silent,
             nemesis.story,
         )
