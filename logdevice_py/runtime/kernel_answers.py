@@ -29,7 +29,7 @@ def _ask(sock: socket.socket, *, idle: int, interval: int) -> None:
 
 
 def acknowledges_nothing(sock: socket.socket) -> bool:
-    """The kernel sent bytes again, or asked whether the other end is there, twice in a row without any answer..
+    """The kernel sent bytes again, or asked whether the other end is there, twice in a row without any answer.
 
     A process that is stopped, or does not read, does not matter: its kernel answers, also that there is no room.
     """
