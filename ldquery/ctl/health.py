@@ -51,6 +51,8 @@ _PASSES: Final = 3.0
 _LOOK_AGAIN: Final = 0.2
 _LOGS_NAMED: Final = 3
 _SHARDS_NAMED: Final = 6
+NOTHING_MISSED: Final = "No log has epochs of which records may be gone: there is nothing to do"
+"""Of `harmless_ends`."""
 
 
 @dataclass(slots=True)
@@ -210,8 +212,8 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
         passing += unreviewed(node, found) + _leaving(found["info"][node])
         health.rows[-1]["troubles"] += passing
         health.passing += len(passing)
-    away = _away(config, found)
-    health.notes += _unanswered_losses(config, away, found)
+    away = away_shards(config, found)
+    health.notes += undeclared(config, away, found)
     _add_lost_shards(config, health, found, away)
     _add_lost_copies(config, health, all_of(found, "under_replicated_logs"))
     return health
@@ -222,7 +224,7 @@ def all_of(found: Mapping[str, Found], name: str) -> list[dict[str, Any]]:
     return [row for each in found[name].values() for row in each]
 
 
-def _away(config: ClusterConfig, found: Mapping[str, Found]) -> set[ShardId]:
+def away_shards(config: ClusterConfig, found: Mapping[str, Found]) -> set[ShardId]:
     """Shards that serve nobody at present: all others take their nodes for dead, or their disks failed."""
     seen: dict[int, set[str]] = defaultdict(set)
     for observer, rows in found["cluster_state"].items():
@@ -239,7 +241,7 @@ def _away(config: ClusterConfig, found: Mapping[str, Found]) -> set[ShardId]:
     return away
 
 
-def _unanswered_losses(config: ClusterConfig, away: Collection[ShardId], found: Mapping[str, Found]) -> list[str]:
+def undeclared(config: ClusterConfig, away: Collection[ShardId], found: Mapping[str, Found]) -> list[str]:
     """What becomes of shards that are away and not taken for lost."""
     if not config.rebuilding_enabled:
         if not away:
@@ -255,15 +257,13 @@ def _add_lost_shards(
     """What is the matter with lost and drained shards goes to the troubles of their nodes, or elsewhere."""
     rebuildings = all_of(found, "shard_rebuildings")
     planned = drains(rebuildings)
-    harmless = uncertain(rebuildings) - _missed(found) if _all_reviewed(health, found) else set()
+    harmless = harmless_ends(found, health.silent)
     for shard, text in unfinished(rebuildings).items():
         if shard in planned:
             health.draining.add(shard)
             health.notes.append(f"{shard} {text}")
         elif shard in harmless:
-            health.notes.append(
-                f"{shard} {text}. No log has epochs of which records may be gone: there is nothing to do"
-            )
+            health.notes.append(f"{shard} {text}. {NOTHING_MISSED}")
         else:
             health.rebuilding.add(shard)
             _blame(health, shard, text)
@@ -274,15 +274,14 @@ def _add_lost_shards(
         _blame(health, format_shard(each), what_follows)
 
 
-def _all_reviewed(health: Health, found: Mapping[str, Found]) -> bool:
-    """Whether all nodes have looked through their logs for what lost shards held."""
-    return not health.silent and all(not unreviewed(node, found) for node in found["info"])
-
-
-def _missed(found: Mapping[str, Found]) -> set[str]:
-    """Shards that logs miss of which records may be gone."""
+def harmless_ends(found: Mapping[str, Found], silent: Collection[NodeId]) -> set[str]:
+    """Shards of which the rebuilding ended uncertain, while no log has epochs of which records may be gone: what they held is trimmed. None before all
+    nodes have looked through their logs."""
+    if silent or any(unreviewed(node, found) for node in found["info"]):
+        return set()
     gone = [row for row in all_of(found, "under_replicated_logs") if row["state"] == CopiesState.GONE.name]
-    return {each.partition("=")[0] for row in gone for each in row["lost_shards"].split(", ")}
+    missed = {each.partition("=")[0] for row in gone for each in row["lost_shards"].split(", ")}
+    return uncertain(all_of(found, "shard_rebuildings")) - missed
 
 
 def _blame(health: Health, shard: str, text: str) -> None:

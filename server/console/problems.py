@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,7 +98,7 @@ def problems_of(
     for node, rows in found["shards"].items():
         for row in rows:
             problems += _of_shard(f"N{node}:S{row['shard']}", row)
-    rebuilding, notes = _rebuildings(config, found)
+    rebuilding, notes = _rebuildings(config, found, silent)
     problems += rebuilding + _short(config, all_of(found, "under_replicated_logs")) + _waits(all_of(found, "waits"))
     return sorted(problems, key=lambda each: each.severity != "bad"), notes
 
@@ -144,13 +144,17 @@ def _of_shard(name: str, row: Row) -> Iterable[Problem]:
         yield Problem("warn", name, what, do, "shards")
 
 
-def _rebuildings(config: ClusterConfig, found: Mapping[str, Found]) -> tuple[list[Problem], list[str]]:
-    rows = all_of(found, "shard_rebuildings")
-    planned, problems, notes = drains(rows), [], []
-    lost = set()
+def _rebuildings(
+    config: ClusterConfig, found: Mapping[str, Found], silent: Collection[NodeId]
+) -> tuple[list[Problem], list[str]]:
+    rows, away = all_of(found, "shard_rebuildings"), health.away_shards(config, found)
+    planned, harmless, problems = drains(rows), health.harmless_ends(found, silent), []
+    notes, lost = health.undeclared(config, away, found), set(away)
     for shard, text in unfinished(rows).items():
         if shard in planned:
             notes.append(f"{shard} {text}")
+        elif shard in harmless:
+            notes.append(f"{shard} {text}. {health.NOTHING_MISSED}")
         else:
             lost.add(parse_shard(shard))
             do = f"Wait for the donors, or bring the node back with its data. If the data is gone for good: ldctl unrecoverable {shard}."

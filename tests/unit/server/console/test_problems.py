@@ -37,7 +37,10 @@ TROUBLES: dict[str, Callable[[Cluster], object]] = {
     "read-only": lambda cluster: cluster.set("shards", 1, accepting_writes=0),
     "damaged": lambda cluster: cluster.set("shards", 1, damaged_ranges=2),
     "lost": lambda cluster: rebuilding(cluster, "RESTORE", "rebuilding"),
-    "uncertain": lambda cluster: rebuilding(cluster, "RESTORE", "uncertain"),
+    "uncertain": lambda cluster: (
+        rebuilding(cluster, "RESTORE", "uncertain"),
+        cluster.is_short(7, "N1:S0=1, N2:S0=1", state="GONE", first=None),
+    ),
     "short": lambda cluster: cluster.is_short(7, "N1:S0=1"),
     "gone": lambda cluster: cluster.is_short(7, "N1:S0=1", state="GONE", first=None),
     "not looked": lambda cluster: cluster.set("info", 1, copies_reviewed=0),
@@ -48,6 +51,7 @@ FINE: dict[str, Callable[[Cluster], object]] = {
     "well": lambda cluster: None,
     "a new generation": lambda cluster: cluster.wipe(1),
     "drained": lambda cluster: rebuilding(cluster, "RELOCATE", "rebuilding"),
+    "uncertain, and nothing is missed": lambda cluster: rebuilding(cluster, "RESTORE", "uncertain"),
     "rebuilt": lambda cluster: rebuilding(cluster, "RESTORE", "rebuilt"),
     "at the tail": lambda cluster: wait(cluster, WaitCause.TAIL, 500.0, kind="READ"),
 }
