@@ -23,7 +23,7 @@ TIMEOUT = 120 * SECOND
 """Virtual time within which what must happen happens."""
 
 
-def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = ()) -> str:
+def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = (), regions: int = 1) -> str:
     section = "[settings.rebuilding]"
     lines = [
         'name = "history"',
@@ -43,6 +43,8 @@ def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collect
         lines += [f"[nodes.N{node}]", f'host = "127.0.0.{node + 1}"', "port = 7000"]
         if node in only_sequencing:
             lines.append('roles = ["sequencer"]')
+        if regions > 1:
+            lines.append(f'location = "region{node % regions}...."')
     return "\n".join(lines)
 
 
@@ -57,9 +59,10 @@ class Stage:
         seed: int = 1,
         extra: str = "",
         only_sequencing: Collection[int] = (),
+        regions: int = 1,
     ) -> None:
         self.cluster = SimMachines(
-            load_cluster(config_text(nodes, replicate, extra, only_sequencing)),
+            load_cluster(config_text(nodes, replicate, extra, only_sequencing, regions)),
             seed,
             network=NetworkSettings(delay_max=200, slow_probability=0.0),
         )
