@@ -5,6 +5,7 @@ what is promised."""
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -88,7 +89,7 @@ class UpgradedCluster:
         )
         self.file.write_text(
             f'version = 1\nname = "upgraded"\nuuid = "{uuid.uuid4()}"\nepoch_store = "sqlite://{directory}/epochs.db"\n\n{nodes}'
-            '[metadata_log]\nreplicate = "rack:2,node:3"\n\n[defaults]\nreplicate = "rack:2,node:3"\n\n[logs."/logs"]\nids = "1..4"\n'
+            '[metadata_log]\nreplicate = "rack:2,node:3"\n\n[defaults]\nreplicate = "rack:2,node:3"\n\n[logs."/logs"]\nids = "1..4"\n[logs."/later"]\nids = "101..199"\n'
             + settings
         )
 
@@ -268,6 +269,18 @@ def compare(
     return wrong
 
 
+def first_uses(cluster: UpgradedCluster, versions: dict[str, Version], unused: Iterator[int]) -> list[str]:
+    """Use a log for the first time by a client of each version; which could not."""
+    wrong = []
+    for version in versions.values():
+        log = next(unused)
+        command = version.script("first_use.py", cluster.file, log)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        if done.returncode:
+            wrong.append(f"log {log}: the {version.name} version could not use it: {done.stderr[-500:]}")
+    return wrong
+
+
 def renumbered(read: Sequence[list[Any]]) -> list[list[Any]]:
     """Records of several writers, one after the other, with numbers that go on."""
     base, last, out = 0, 0, []
@@ -317,6 +330,7 @@ def run(cluster: UpgradedCluster, versions: dict[str, Version], options: argpars
         cluster.await_ready(node, versions["old"])
     loads: list[UpgradeLoad] = []
     wrong: list[str] = []
+    unused = itertools.count(101)
     goals: list[str] = []
     for name, way in (("upgrade", "new"), ("way back", "old"))[: 1 if options.no_way_back else 2]:
         loads.append(UpgradeLoad(cluster, versions, way, options.rate))
@@ -331,6 +345,7 @@ def run(cluster: UpgradedCluster, versions: dict[str, Version], options: argpars
                 cluster.launch(node, versions[way])
                 cluster.await_ready(node, versions[way])
                 loads[-1].wait_for(options.records)
+                wrong += first_uses(cluster, versions, unused)
                 print(f"{name}: N{node} is of the {way} version", flush=True)
             ended = time.monotonic()
         finally:
