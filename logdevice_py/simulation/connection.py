@@ -72,7 +72,7 @@ class NetworkSettings:
 
 
 @dataclass(slots=True)
-class Route:
+class Bandwidth:
     """What all machines of one place share when they send to those of another one: so many bytes leave in a second, one write after the other."""
 
     bytes_per_second: int
@@ -94,7 +94,7 @@ class Medium(Protocol):
     effects: Counter[str]
     link_faults: dict[tuple[int, int], list[LinkFault]]
     distances: dict[tuple[int, int], int]
-    routes: dict[tuple[int, int], Route]
+    routes: dict[tuple[int, int], Bandwidth]
 
     @property
     def blocks(self) -> bool:

@@ -15,7 +15,7 @@ from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.framing import FrameReader
 from logdevice_py.shell.introduction import newcomer_frames
 from logdevice_py.shell.proof import NO_PROOF, PeerProof
-from logdevice_py.simulation.connection import End, Host, Listener, Power, Route
+from logdevice_py.simulation.connection import Bandwidth, End, Host, Listener, Power
 from logdevice_py.simulation.connection import NetworkSettings as NetworkSettings
 from logdevice_py.simulation.links import LinkFault, flip_bit
 from logdevice_py.simulation.scheduler import Scheduler
@@ -44,7 +44,7 @@ class Network:
         self.link_faults: dict[tuple[int, int], list[LinkFault]] = {}
         self.distances: dict[tuple[int, int], int] = {}
         """By how many microseconds writes of one machine to another take longer than others, at all times: how far apart they stand."""
-        self.routes: dict[tuple[int, int], Route] = {}
+        self.routes: dict[tuple[int, int], Bandwidth] = {}
         """By machines: what their writes share with those of others. Most writes share nothing."""
         self._blocked: dict[tuple[int, int], list[str]] = {}
         self._blocks = 0

@@ -206,7 +206,7 @@ class RegionNetwork:
         """Nothing passes between a region and the others, as `cut`."""
         self.cut(pair for other in {*self.regions} - {region} for pair in ((region, other), (other, region)))
 
-    def mend(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def open_again(self, pairs: Iterable[tuple[str, str]]) -> None:
         """End what `cut` did to these; harmless where nothing was cut."""
         self._block(self._cut.difference(pairs))
 

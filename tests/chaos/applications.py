@@ -10,7 +10,7 @@ from client.client import Client
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError
-from tests.chaos.places import HERE, Place, PlacedClient
+from tests.chaos.places import HERE, ClientPlace, PlacedClient
 from tests.simulation.history import LogHistory, Observation, Position
 
 UNDER_WAY_MAX = 20
@@ -19,7 +19,7 @@ UNDER_WAY_MAX = 20
 class ChaosApplications:
     """Everything that uses the cluster, and what it may say about it."""
 
-    def __init__(self, file: str, logs: range, rng: random.Random, places: Sequence[Place] = (HERE,)) -> None:
+    def __init__(self, file: str, logs: range, rng: random.Random, places: Sequence[ClientPlace] = (HERE,)) -> None:
         """
         Args:
             places: from where clients write and read, each all logs.

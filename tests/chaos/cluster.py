@@ -22,7 +22,7 @@ from server.dev.virtual_network import VirtualNetwork, may_make_networks
 from server.dev.zookeeper_server import ZooKeeperServer
 from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.machines import SmallDisk, off_loop
-from tests.chaos.places import HERE, Place
+from tests.chaos.places import HERE, ClientPlace
 
 RACKS = 3
 _SMALL_EXTENTS = {"extent_bytes": "256KiB", "checkpoint_bytes": "64KiB"}
@@ -48,7 +48,7 @@ class ChaosCluster:
         disks: Mapping[int, SmallDisk],
         zookeepers: Sequence[ZooKeeperServer],
         network: VirtualNetwork | None = None,
-        places: Sequence[Place] = (HERE,),
+        places: Sequence[ClientPlace] = (HERE,),
     ) -> None:
         """
         Args:

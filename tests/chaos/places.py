@@ -43,7 +43,7 @@ class PlacedClient(Protocol):
     async def close(self) -> None: ...
 
 
-class Place(Protocol):
+class ClientPlace(Protocol):
     """Where clients are."""
 
     name: str
@@ -62,7 +62,7 @@ class _Here:
         return client  # type: ignore[return-value]  # more is possible with a client than is used here
 
 
-HERE: Final[Place] = _Here()
+HERE: Final[ClientPlace] = _Here()
 
 
 class FarPlace:

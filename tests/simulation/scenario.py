@@ -18,7 +18,7 @@ from logdevice_py.config.location import Location
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import MILLISECOND, SECOND
-from logdevice_py.simulation.connection import Route
+from logdevice_py.simulation.connection import Bandwidth
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
@@ -128,7 +128,7 @@ class Scenario:
         regions, addresses = self.plan.regions, [*range(_FARTHEST), *(CLIENT_ADDRESS - n for n in range(4 * _FARTHEST))]
         if self.distances:
             cluster.client_location = lambda address: Location.parse(f"region{address % regions}....")
-        routes = {pair: Route(self.bandwidth) for pair in self.distances if self.bandwidth}
+        routes = {pair: Bandwidth(self.bandwidth) for pair in self.distances if self.bandwidth}
         for source in addresses:
             for target in addresses:
                 pair = source % regions, target % regions

@@ -15,7 +15,7 @@ from logdevice_py.protocol.versions import Versions
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.simulation.clock import SimClock
-from logdevice_py.simulation.connection import End, Route
+from logdevice_py.simulation.connection import Bandwidth, End
 from logdevice_py.simulation.links import LinkFault
 from logdevice_py.simulation.network import Network, NetworkSettings
 from logdevice_py.simulation.process import Process
@@ -337,7 +337,7 @@ class TestBadLinks:
 
     def test_machines_share_what_leads_to_another_place(self) -> None:
         pair = Pair(delay_max=1000, slow_probability=0.0, chop_probability=0.0).connected()
-        pair.network.routes[0, 1] = Route(400)
+        pair.network.routes[0, 1] = Bandwidth(400)
         got = len(pair.got)
         leaves = []
         for _ in range(2):
