@@ -49,10 +49,7 @@ class RowBuffer:
     def rows(self) -> IndexRows:
         """What they come to."""
         codes, *columns = self._columns
-        names = sorted(self._codes)
-        ranks = {name: rank for rank, name in enumerate(names)}
-        by_name = pa.array([ranks[name] for name in self._codes], pa.int32())
-        return merged_rows(names, pa.table(columns, schema=SCHEMA), by_name.take(pa.array(codes, pa.int32())))
+        return rows_in_order(list(self._codes), pa.table(columns, schema=SCHEMA), pa.array(codes, pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +105,20 @@ def merged(tables: Sequence[pa.Table], *, oldest: bool) -> pa.Table:
     if len(tables) > 1:
         table, _ = _merged(table.combine_chunks(), [("docid", _plain(table.column("docid")))], None)
     return _without_deletes(table, None) if oldest else table
+
+
+def rows_in_order(indexes: Sequence[str], table: pa.Table, codes: pa.Array) -> IndexRows:
+    """Modifications of several indexes, sorted and merged.
+
+    Args:
+        indexes: in any order.
+        table: rows, of each document the older ones first.
+        codes: of each row, the place of its index in `indexes`.
+    """
+    names = sorted(indexes)
+    ranks = {name: rank for rank, name in enumerate(names)}
+    by_name = pa.array([ranks[name] for name in indexes], pa.int32())
+    return merged_rows(names, table, by_name.take(codes))
 
 
 def merged_rows(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
+import numpy as np
+import pyarrow as pa
 from google_crc32c import value as crc32c
 
-from indexlog.columns import RowBuffer
+from indexlog.columns import rows_in_order
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -37,13 +39,15 @@ from indexlog.manifest.commands import (
 from indexlog.manifest.parts import JobKind, PartKind
 from indexlog.merging import MergeTask, MergeWork, cuts_of, do_merge, merge_work
 from indexlog.planning import MergePlan, MergePolicy, forgettable, garbage, plan_merge
-from indexlog.records import readable_row
+from indexlog.raw_rows import Integers, raw_rows
 from indexlog.stored import write_container
 from indexlog.stores import FileStore
 from logdevice_py.core.status import LogDeviceError, Status
 
 DEAL_BYTES_MAX: Final = 32_000_000
 """Payloads that are made into one container."""
+PAYLOAD_BYTES_MAX: Final = 1 << 30
+"""Payloads that are made into one container at most, without those that the last entry added: what is in a column has a place of 31 bits."""
 NAMED_BYTES_MAX: Final = 300_000
 """What a command tells of the indexes of one container, about, without those that the last entry added: a command has an end."""
 _SLICE_BYTES: Final = 32
@@ -129,38 +133,14 @@ def job(work: Callable[[int], Steps[T]], kind: JobKind) -> Steps[T]:
 # Dealing
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DealtRange:
-    """Modifications of a range of a raw log, by index."""
+    """What a container was made of."""
 
-    records: int = 0
-    size: int = 0
-    unreadable: int = 0
-    buffer: RowBuffer = field(default_factory=RowBuffer)
-    _indexes: set[str] = field(default_factory=set)
-    _named: int = 0
-
-    @property
-    def is_full(self) -> bool:
-        """No command tells of many more indexes: it ends with this entry."""
-        return self._named > NAMED_BYTES_MAX
-
-    def add(self, lsn: int, payload: bytes | None, floors: Mapping[str, int]) -> None:
-        """The next record."""
-        if payload == b"":
-            return  # what ends a raw log
-        row = readable_row(payload)
-        if row is None:
-            self.unreadable += 1
-            return
-        self.records += 1
-        self.size += len(payload or b"")
-        index = row[0]
-        if not floors or lsn > floors.get(index, 0):
-            self.buffer.add(*row)
-            if index not in self._indexes:
-                self._indexes.add(index)
-                self._named += len(index) + _SLICE_BYTES
+    records: int
+    size: int
+    """Of their payloads, in bytes."""
+    unreadable: int
 
 
 def floors_of(view: View, log: int) -> dict[str, int]:
@@ -188,17 +168,45 @@ def deal_range(
     store: FileStore, path: str, raw: RawRange, floors: Mapping[str, int]
 ) -> tuple[DealtRange, list[SliceEntry], RawRange]:
     """Make a container of as much of a range as one command can tell of, whole entries, if there is anything for it; and what is left."""
-    dealt = DealtRange()
-    left = RawRange(raw.until, [])
-    until = 0
-    for place, (lsn, payload) in enumerate(raw.records):
-        if lsn != until and dealt.is_full:
-            left = RawRange(raw.until, raw.records[place:])
-            break
-        dealt.add(lsn, payload, floors)
-        until = lsn
-    slices = write_container(store, path, dealt.buffer.rows()) if len(dealt.buffer) else []
-    return dealt, slices, left
+    lsns = np.array([lsn for lsn, _ in raw.records], np.int64)
+    payloads = [payload for _, payload in raw.records]
+    sizes = np.array([len(payload or b"") for payload in payloads], np.int64)
+    count = _whole_entries(lsns, np.cumsum(sizes), PAYLOAD_BYTES_MAX)
+    found = raw_rows(payloads[:count])
+    kept = found
+    if floors:
+        behind = np.array([floors.get(index, 0) for index in found.indexes], np.int64)
+        kept = found.chosen(lsns[found.places] > behind[found.codes])
+    named = np.zeros(count, np.int64)
+    for code, row in zip(*np.unique(kept.codes, return_index=True), strict=True):
+        named[kept.places[row]] = len(kept.indexes[code]) + _SLICE_BYTES
+    if (fitting := _whole_entries(lsns[:count], np.cumsum(named), NAMED_BYTES_MAX)) < count:
+        count = fitting
+        kept = kept.chosen(kept.places < count)
+    is_readable = np.zeros(len(payloads), np.bool_)
+    is_readable[found.places] = True
+    ends = np.array([payload == b"" for payload in payloads], np.bool_)  # of raw logs
+    dealt = DealtRange(
+        int(np.count_nonzero(is_readable[:count])),
+        int(sizes[:count][is_readable[:count]].sum()),
+        int(np.count_nonzero(~(is_readable | ends)[:count])),
+    )
+    slices = []
+    if len(kept.places):
+        slices = write_container(store, path, rows_in_order(kept.indexes, kept.table, pa.array(kept.codes)))
+    return dealt, slices, RawRange(raw.until, raw.records[count:])
+
+
+def _whole_entries(lsns: Integers, sizes: Integers, most: int) -> int:
+    """How many records are dealt together: up to the end of the entry in which what they take together is more than `most`; all, if it never is.
+
+    Args:
+        lsns: of the records.
+        sizes: what each takes together with those before it.
+        most: in the same unit.
+    """
+    over = int(np.searchsorted(sizes, most, "right"))
+    return int(np.searchsorted(lsns, lsns[over], "right")) if over < len(lsns) else len(lsns)
 
 
 def deal_job(

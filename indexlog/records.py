@@ -20,6 +20,10 @@ TIMESTAMP_MAX: Final = (1 << 53) - 1
 _FORMAT: Final = 1
 _VALUES: Final = 8
 """Of a record."""
+RECORD_HEAD: Final = bytes([0x90 + _VALUES, _FORMAT])
+"""What a record begins with: an array of so many values, the first of which is the format."""
+CONTENTS_HEAD: Final = bytes([0x94, _FORMAT])
+"""What contents in files begin with. What follows is as in a record."""
 _INDEX: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 Texts = Mapping[str, str]
@@ -187,7 +191,12 @@ def encode_record(record: LogRecord) -> bytes:
     Raises:
         LogDeviceError: TOOBIG.
     """
-    packed: bytes = msgpack.packb([_FORMAT, *_values(record)])
+    change = record.change
+    fields = None if change.fields is None else _sorted(change.fields)
+    # its end is that of contents in files, so that these are made of it without a look at each value
+    of_contents = fields, _sorted(change.variables), _sorted(change.categories)
+    values = record.index, record.docid, change.deleted, change.timestamp, *of_contents
+    packed: bytes = msgpack.packb([_FORMAT, *values])
     if len(packed) > RECORD_BYTES_MAX:
         text = f"the modification of {record.docid!r} has {len(packed)} bytes; {RECORD_BYTES_MAX} are allowed"
         raise LogDeviceError(Status.TOOBIG, text)

@@ -98,21 +98,21 @@ def _checksum(rows: pa.RecordBatch, *place: int) -> int:
     return int(extend(found, _plain_bytes(timestamps)))
 
 
-def _plain_bytes(column: pa.Array) -> bytes:
+def _plain_bytes(column: pa.Array) -> pa.Buffer | bytes:
     """Of numbers."""
     width = column.type.bit_width // 8
     return _slice_bytes(column.buffers()[1], column.offset * width, (column.offset + len(column)) * width)
 
 
-def _text_bytes(column: pa.Array) -> bytes:
+def _text_bytes(column: pa.Array) -> pa.Buffer | bytes:
     """Of texts, one behind the other."""
     _, offsets, values = column.buffers()
     places = memoryview(offsets).cast("i")
     return _slice_bytes(values, places[column.offset], places[column.offset + len(column)])
 
 
-def _slice_bytes(buffer: pa.Buffer | None, begin: int, end: int) -> bytes:
-    return b"" if buffer is None else buffer.slice(begin, end - begin).to_pybytes()
+def _slice_bytes(buffer: pa.Buffer | None, begin: int, end: int) -> pa.Buffer | bytes:
+    return b"" if buffer is None else buffer.slice(begin, end - begin)
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from dataclasses import astuple, dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from indexlog.jobs import DealtRange
+from indexlog.effects import RawRange
+from indexlog.jobs import DealtRange, deal_range
 from indexlog.local_store import open_store
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.merging import MergeTask, do_merge
-from indexlog.stored import write_container
 
 MADE_SCHEMA = "log BIGINT, first BIGINT, records BIGINT, bytes BIGINT, unreadable BIGINT, path STRING, slices STRING"
 
@@ -49,34 +49,29 @@ class MakeContainers:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches with the columns ``log_id``, ``lsn`` and ``payload``, each log's in its order."""
-        found: dict[int, DealtRange] = {}
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
+        found: dict[int, list[tuple[int, bytes | None]]] = {}
         for batch in batches:
             logs, lsns, payloads = (batch.column(name).to_pylist() for name in ("log_id", "lsn", "payload"))
             for log, lsn, payload in zip(logs, lsns, payloads, strict=True):
-                if log in found and found[log].is_full and lsn != last[log]:
-                    yield self._write(log, first[log], found.pop(log))
-                if log not in found:
-                    found[log], first[log] = DealtRange(), lsn
-                found[log].add(lsn, None if payload is None else bytes(payload), self.floors.get(log, {}))
-                last[log] = lsn
-        for log, dealt in found.items():
-            yield self._write(log, first[log], dealt)
+                found.setdefault(log, []).append((lsn, payload))
+        for log, records in found.items():
+            left = RawRange(records[-1][0], records)
+            while left.records:
+                first = left.records[0][0]
+                path = f"{self.token}/{log}-{first}-{_attempt()}.arrow"
+                dealt, slices, left = deal_range(open_store(self.store), path, left, self.floors.get(log, {}))
+                yield _made(log, first, dealt, path, slices)
 
-    def _write(self, log: int, first: int, dealt: DealtRange) -> pa.RecordBatch:
-        path, slices = "", []
-        if len(dealt.buffer):
-            path = f"{self.token}/{log}-{first}-{_attempt()}.arrow"
-            slices = write_container(open_store(self.store), path, dealt.buffer.rows())
-        told = json.dumps([astuple(each) for each in slices])
-        made = MadeContainer(log, first, dealt.records, dealt.size, dealt.unreadable, path, told)
-        return pa.RecordBatch.from_pylist(
-            [dict(zip(MadeContainer.__slots__, astuple(made), strict=True))],
-            schema=pa.schema(
-                [(name, pa.string() if name in ("path", "slices") else pa.int64()) for name in MadeContainer.__slots__]
-            ),
-        )
+
+def _made(log: int, first: int, dealt: DealtRange, path: str, slices: list[SliceEntry]) -> pa.RecordBatch:
+    told = json.dumps([astuple(each) for each in slices])
+    made = MadeContainer(log, first, dealt.records, dealt.size, dealt.unreadable, path if slices else "", told)
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(MadeContainer.__slots__, astuple(made), strict=True))],
+        schema=pa.schema(
+            [(name, pa.string() if name in ("path", "slices") else pa.int64()) for name in MadeContainer.__slots__]
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
