@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from indexlog.records import Modification, merge, pack_contents, unpack_contents
 
@@ -57,7 +59,7 @@ class IndexRows:
     """Modifications of several indexes side by side: in the order of indexes, then of document ids, each document once."""
 
     table: pa.Table
-    """In one piece."""
+    """In one piece; contents may be in place."""
     indexes: list[str]
     """Those that have rows, in their order."""
     records: list[int]
@@ -112,7 +114,7 @@ def rows_in_order(indexes: Sequence[str], table: pa.Table, codes: pa.Array) -> I
 
     Args:
         indexes: in any order.
-        table: rows, of each document the older ones first.
+        table: rows, of each document the older ones first; contents may be in place.
         codes: of each row, the place of its index in `indexes`.
     """
     names = sorted(indexes)
@@ -132,7 +134,7 @@ def merged_rows(
 
     Args:
         indexes: in their order.
-        table: rows in any order of indexes and documents.
+        table: rows in any order of indexes and documents; contents may be in place.
         codes: of each row, the place of its index in `indexes`.
         ranks: of each row, how new it is among those of its document; None: older ones come first.
         oldest: of which indexes nothing older is left, so that deletes have done their work; None: of none.
@@ -206,6 +208,7 @@ def _with_changes(table: pa.Table, changed: dict[int, Modification]) -> pa.Table
     flags = [False] * len(table)
     for place in changed:
         flags[place] = True
+    table = with_contents(table)
     mask, changes = pa.array(flags), changed.values()
     columns: dict[str, Any] = {name: _plain(table.column(name)) for name in SCHEMA.names}
     for name, values in (
@@ -216,8 +219,59 @@ def _with_changes(table: pa.Table, changed: dict[int, Modification]) -> pa.Table
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
+# Contents in place: a table may have a dictionary of contents, which are where they were read. Its rows are sorted, and chosen, without a byte of them being copied.
+
+
+def in_place(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of tables in one piece, with their contents in place."""
+    views = [chunk.cast(pa.binary_view()) for table in tables for chunk in table.column("contents").chunks]
+    table = pa.concat_tables([table.drop_columns("contents") for table in tables]).combine_chunks()
+    numbers = pa.array(np.arange(len(table), dtype=np.int32))
+    return table.append_column("contents", pa.DictionaryArray.from_arrays(numbers, pa.concat_arrays(views)))
+
+
+def with_contents(table: pa.Table) -> pa.Table:
+    """A table with the schema of files: contents that are in place are copied."""
+    contents = _plain(table.column("contents"))
+    if not pa.types.is_dictionary(contents.type):
+        return table
+    if pa.types.is_binary_view(contents.type.value_type):
+        copied = _of_views(contents.dictionary, contents.indices).cast(pa.binary())
+    else:
+        copied = contents.cast(pa.binary())
+    return table.set_column(3, SCHEMA.field("contents"), copied)
+
+
+_VIEW: Final = np.dtype([("length", np.int32), ("rest", "V12")])
+"""Of a value in a column of views, as Arrow declares it."""
+
+
+def _views(contents: pa.Array) -> NDArray[Any]:
+    return np.frombuffer(contents.buffers()[1], _VIEW)[contents.offset :][: len(contents)]
+
+
+def _of_views(contents: pa.Array, places: pa.Array) -> pa.Array:
+    """As `take`, which Arrow has not for views."""
+    valid = contents.is_valid().take(places).cast(pa.uint8())
+    bits = np.packbits(valid.to_numpy(), bitorder="little")
+    chosen = pa.py_buffer(_views(contents)[places.to_numpy()])
+    return pa.Array.from_buffers(contents.type, len(places), [pa.py_buffer(bits), chosen, *contents.buffers()[2:]])
+
+
+def _lengths(column: pa.Array) -> pa.Array:
+    """Bytes of each value; null for none."""
+    if not pa.types.is_dictionary(column.type):
+        return pc.binary_length(column)
+    values = column.dictionary
+    if not pa.types.is_binary_view(values.type):
+        return pc.binary_length(values).take(column.indices)
+    return pc.if_else(values.is_valid(), pa.array(_views(values)["length"]), None).take(column.indices)
+
+
 def _plain(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies
 
 
 def _stays(table: pa.Table, flags: pa.Array | None) -> pa.Array:
@@ -303,7 +357,7 @@ def _row_sizes(table: pa.Table) -> pa.Array:
     """Bytes that each row takes, about."""
     lengths = pc.add(
         pc.binary_length(_plain(table.column("docid"))),
-        pc.coalesce(pc.binary_length(_plain(table.column("contents"))), 0),
+        pc.coalesce(_lengths(_plain(table.column("contents"))), 0),
     )
     return pc.add(lengths, _ROW_BYTES)
 

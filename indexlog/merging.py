@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from indexlog.columns import IndexRows, merged, merged_rows, merged_runs, size_of
+from indexlog.columns import IndexRows, in_place, merged, merged_rows, merged_runs, size_of
 from indexlog.manifest.commands import OutputFile
 from indexlog.planning import STANDARD_POLICY, MergePlan, MergePolicy
 from indexlog.stored import document_cuts, read_rows, read_run, write_pack, write_run
@@ -180,18 +181,16 @@ def _packed_rows(store: FileStore, plans: Sequence[MergePlan]) -> IndexRows:
         for rank, part in enumerate(plan.parts):
             wanted.setdefault(part.path, []).append((part.place, part.records, code, rank))
     tables: list[pa.Table] = []
-    codes: list[int] = []
-    ranks: list[int] = []
+    chosen: list[tuple[int, int, int, int]] = []
     for path, places in wanted.items():
         places.sort()
         tables += read_rows(store, path, [(place, records) for place, records, _, _ in places])
-        for _, records, code, rank in places:
-            codes += [code] * records
-            ranks += [rank] * records
+        chosen += places
+    _, records, codes, ranks = np.array(chosen, np.int64).T
     return merged_rows(
         [plan.index for plan in plans],
-        pa.concat_tables(tables),
-        pa.array(codes, pa.int32()),
-        pa.array(ranks, pa.int32()),
+        in_place(tables),
+        pa.array(np.repeat(codes, records)),
+        pa.array(np.repeat(ranks, records)),
         [plan.is_oldest for plan in plans],
     )

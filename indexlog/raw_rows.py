@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexlog.columns import SCHEMA
+from indexlog.columns import SCHEMA, with_contents
 from indexlog.records import (
     CONTENTS_HEAD,
     DOCID_BYTES_MAX,
@@ -40,6 +40,8 @@ _TRUE: Final = 0xC3
 _FLOAT64: Final = 0xCB
 _INFINITE: Final = 0x7FF0
 """The exponent of a float that is no finite number, in its first 16 bits."""
+
+_IN_PLACE: Final = SCHEMA.set(3, pa.field("contents", pa.dictionary(pa.int32(), pa.binary())))
 
 
 def _table(default: int, *ranges: tuple[int, int, int]) -> Integers:
@@ -76,7 +78,7 @@ class RawRows:
     codes: Integers
     """Of each row, the place of its index in `indexes`."""
     table: pa.Table
-    """The columns of files."""
+    """The columns of files, with contents in place: where the records are."""
 
     def chosen(self, rows: Flags) -> RawRows:
         """Those that have a flag."""
@@ -101,7 +103,8 @@ def raw_rows(payloads: Sequence[bytes | None]) -> RawRows:
     both = np.concatenate([plain.places, places])
     codes = np.concatenate([plain.codes, list(map({index: code for code, index in enumerate(indexes)}.get, names))])
     order = np.argsort(both)
-    table = pa.concat_tables([plain.table, pa.table(list(map(list, columns)), schema=SCHEMA)]).combine_chunks()
+    tables = [with_contents(plain.table), pa.table(list(map(list, columns)), schema=SCHEMA)]
+    table = pa.concat_tables(tables).combine_chunks()
     return RawRows(both[order], indexes, codes[order], table.take(pa.array(order)))
 
 
@@ -147,15 +150,15 @@ class _Walk:
         rows = np.flatnonzero(self.sound)
         for place, byte in enumerate(CONTENTS_HEAD, -len(CONTENTS_HEAD)):
             self._bytes[contents[rows] + place] = byte  # in the place of what was read already
-        begins = contents[rows] - len(CONTENTS_HEAD)
+        kept = contents[rows] - len(CONTENTS_HEAD), self._ends[rows]
         table = pa.table(
             [
                 self._copied((docid[0][rows], docid[1][rows]), pa.string()),
                 pa.array(deleted[rows] == _TRUE),
                 pa.array(timestamps[rows]),
-                self._copied((begins, self._ends[rows]), pa.binary(), pa.array(is_empty[rows])),
+                self._kept(kept, pa.binary(), pa.array(is_empty[rows])),
             ],
-            schema=SCHEMA,
+            schema=_IN_PLACE,
         )
         return RawRows(rows, indexes, codes[rows], table)
 
@@ -242,21 +245,22 @@ class _Walk:
         less = pc.less(self._copied(one, pa.binary()), self._copied(other, pa.binary()))
         return np.asarray(less.to_numpy(zero_copy_only=False), np.bool_)
 
-    def _copied(
-        self, ranges: tuple[Integers, Integers], kind: pa.DataType, are_null: pa.Array | None = None
-    ) -> pa.Array:
+    def _copied(self, ranges: tuple[Integers, Integers], kind: pa.DataType) -> pa.Array:
         """The bytes of ranges, which are in ascending order and do not overlap."""
-        count = len(ranges[0])
-        if not count:
-            return pa.array([], kind)
-        wanted = pa.array(np.arange(0, 2 * count, 2))
+        return self._kept(ranges, kind).cast(kind)
+
+    def _kept(self, ranges: tuple[Integers, Integers], kind: pa.DataType, are_null: pa.Array | None = None) -> pa.Array:
+        """As `_copied`, as a dictionary: nothing is copied."""
+        numbers = pa.array(np.arange(0, 2 * len(ranges[0]), 2, np.int32))
         if are_null is not None:
-            wanted = pc.if_else(are_null, pa.scalar(None, pa.int64()), wanted)
-        return self._with_gaps(ranges, kind, None).take(wanted)
+            numbers = pc.if_else(are_null, pa.scalar(None, pa.int32()), numbers)
+        return pa.DictionaryArray.from_arrays(numbers, self._with_gaps(ranges, kind, None))
 
     def _with_gaps(self, ranges: tuple[Integers, Integers], kind: pa.DataType, are_valid: Any) -> pa.Array:
         """The bytes of ranges, and what is between them, in turn."""
         offsets = np.stack(ranges, 1).ravel().astype(np.int32)
+        if not len(offsets):
+            return pa.array([], kind)
         return pa.Array.from_buffers(
             kind, len(offsets) - 1, [are_valid, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
         )

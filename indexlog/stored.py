@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from indexlog.columns import SCHEMA, IndexRows, between, pieces_of, size_of
+from indexlog.columns import SCHEMA, IndexRows, between, pieces_of, size_of, with_contents
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.stores import FileStore, StoreUnavailable
@@ -25,12 +25,13 @@ PAGE_BYTES_MAX: Final = 5_000_000
 BATCH_BYTES: Final = 256_000
 """Of a batch of a container, about: what is unpacked for one row."""
 _WRITE_OPTIONS: Final[Mapping[str, Any]] = {
-    "compression": "zstd",
     "write_page_checksum": True,
     "write_statistics": ["docid"],
     "use_dictionary": False,
     "column_encoding": {"docid": "DELTA_BYTE_ARRAY"},
 }
+_COMPRESSION: Final = {PartKind.UNSORTED: None, PartKind.SORTED: "lz4", PartKind.OPTIMIZED: "zstd"}
+"""What is soon written again is compressed less: that takes more of the time than all else."""
 _ROWS: Final = "rows"
 """In the metadata of a container: how many rows each of its batches has, besides the last one."""
 _CHECKSUM: Final = "crc32c"
@@ -40,7 +41,7 @@ the document ids at which they end. Files of earlier versions have none."""
 
 def write_container(store: FileStore, path: str, rows: IndexRows) -> list[SliceEntry]:
     """Write what was dealt; there are rows."""
-    _write_rows(store, path, rows.table, "lz4")
+    _write_rows(store, path, rows.table, PartKind.UNSORTED)
     return [SliceEntry(*totals) for totals in rows.totals()]
 
 
@@ -55,7 +56,7 @@ def write_pack(
         rows: of all runs; there are some.
         kinds: of the part of each index, with its timestamp.
     """
-    _write_rows(store, path, rows.table, "zstd")
+    _write_rows(store, path, rows.table, max(kind for kind, _ in kinds.values()))
     found: dict[str, OutputFile] = {}
     place = 0
     for index, records, size, _ in rows.totals():
@@ -65,14 +66,14 @@ def write_pack(
     return found
 
 
-def _write_rows(store: FileStore, path: str, table: pa.Table, compression: str) -> None:
-    """A container."""
+def _write_rows(store: FileStore, path: str, table: pa.Table, kind: PartKind) -> None:
+    """A container. Contents in place are copied batch by batch: each stays in the processor's cache until it is written."""
     step = max(1, len(table) * BATCH_BYTES // max(BATCH_BYTES, size_of(table)))
-    table = table.replace_schema_metadata({_ROWS: str(step), _CHECKSUM: ""})
-    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-    with store.create(path) as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+    schema = SCHEMA.with_metadata({_ROWS: str(step), _CHECKSUM: ""})
+    options = pa.ipc.IpcWriteOptions(compression=_COMPRESSION[kind], use_threads=False)
+    with store.create(path) as file, pa.ipc.new_file(file, schema, options=options) as writer:
         for number, begin in enumerate(range(0, len(table), step)):
-            batch = _in_one_piece(table.slice(begin, step))
+            batch = _in_one_piece(with_contents(table.slice(begin, step)).replace_schema_metadata(schema.metadata))
             writer.write_batch(batch, {_CHECKSUM: str(_checksum(batch, number, step))})
 
 
@@ -248,7 +249,7 @@ def write_run(
     if first is None:
         return None
     records, size, checksums, lasts = 0, 0, list[int](), list[str]()
-    with store.create(path) as file, pq.ParquetWriter(file, SCHEMA, **_WRITE_OPTIONS) as writer:
+    with store.create(path) as file, _run_writer(file, kind) as writer:
         for number, piece in enumerate(chain([first], pieces)):
             writer.write_table(piece, row_group_size=len(piece))
             records += len(piece)
@@ -258,6 +259,10 @@ def write_run(
         told = " ".join(map(str, [*checksums, _checksum_of_lasts(lasts)]))
         writer.add_key_value_metadata({_CHECKSUM: told})
     return OutputFile(path, kind, records, size, timestamp)
+
+
+def _run_writer(file: BinaryIO, kind: PartKind) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, SCHEMA, compression=_COMPRESSION[kind], **_WRITE_OPTIONS)
 
 
 def read_run(store: FileStore, part: Part, after: str | None = None, until: str | None = None) -> Iterator[pa.Table]:

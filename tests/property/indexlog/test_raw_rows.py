@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexlog import raw_rows as module
+from indexlog.columns import with_contents
 from indexlog.raw_rows import raw_rows
 from indexlog.records import LogRecord, Modification, encode_record, readable_row
 from tests.property.indexlog.changes import records
@@ -49,7 +50,8 @@ def told(payloads: list[bytes | None]) -> list[tuple[int, Any]]:
     found = raw_rows(payloads)
     found.table.validate(full=True)
     codes = [found.indexes[code] for code in found.codes]
-    columns = [found.table.column(name).to_pylist() for name in ("docid", "deleted", "timestamp", "contents")]
+    table = with_contents(found.table)
+    columns = [table.column(name).to_pylist() for name in ("docid", "deleted", "timestamp", "contents")]
     return list(zip(found.places.tolist(), zip(codes, *columns, strict=True), strict=True))
 
 
