@@ -97,15 +97,16 @@ def rows_of(table: pa.Table) -> Iterator[tuple[str, Modification]]:
 
 
 def merged(tables: Sequence[pa.Table], *, oldest: bool) -> pa.Table:
-    """Neighbours, oldest first, as one table.
+    """Neighbours, oldest first, as one table; its contents may be in place.
 
     Args:
         tables: of one index, each sorted by document id and with each document once.
         oldest: nothing older is left of these documents: deletes have done their work.
     """
-    table = pa.concat_tables(tables)
+    table = tables[0]
     if len(tables) > 1:
-        table, _ = _merged(table.combine_chunks(), [("docid", _plain(table.column("docid")))], None)
+        table = in_place(tables)
+        table, _ = _merged(table, [("docid", _plain(table.column("docid")))], None)
     return _without_deletes(table, None) if oldest else table
 
 
@@ -322,7 +323,7 @@ def merged_runs(runs: Sequence[Iterator[pa.Table]], *, oldest: bool) -> Iterator
             if count:
                 pieces.append(head.slice(0, count))
             heads[number] = head.slice(count) if count < len(head) else _next(runs[number])
-        found = merged(pieces, oldest=oldest)
+        found = with_contents(merged(pieces, oldest=oldest))
         if len(found):
             yield found
 
@@ -332,7 +333,7 @@ def _next(run: Iterator[pa.Table]) -> pa.Table | None:
 
 
 def pieces_of(tables: Iterable[pa.Table], bytes_max: int) -> Iterator[pa.Table]:
-    """The rows of tables in pieces of at most `bytes_max`, as large as that allows; a row that is larger is one alone."""
+    """The rows of tables, whose contents may be in place, in pieces of at most `bytes_max`, as large as that allows; a row that is larger is one alone."""
     waiting: list[pa.Table] = []
     room = bytes_max
     for table in tables:
@@ -343,12 +344,12 @@ def pieces_of(tables: Iterable[pa.Table], bytes_max: int) -> Iterator[pa.Table]:
         else:
             for at, size in enumerate(_row_sizes(table).to_pylist()):
                 if size > room and (waiting or at > begin):
-                    waiting.append(table.slice(begin, at - begin))
+                    waiting.append(with_contents(table.slice(begin, at - begin)))
                     yield pa.concat_tables(waiting).combine_chunks()
                     waiting, begin, room = [], at, bytes_max
                 room -= size
         if begin < len(table):
-            waiting.append(table.slice(begin))
+            waiting.append(with_contents(table.slice(begin)))
     if waiting:
         yield pa.concat_tables(waiting).combine_chunks()
 

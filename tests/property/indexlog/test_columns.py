@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexlog import stored
-from indexlog.columns import SCHEMA, IndexRows, RowBuffer, between, merged_rows, rows_of, size_of, table_of
+from indexlog.columns import (
+    SCHEMA,
+    IndexRows,
+    RowBuffer,
+    between,
+    in_place,
+    merged_rows,
+    rows_of,
+    size_of,
+    table_of,
+    with_contents,
+)
 from indexlog.records import LogRecord, Modification, decode_row, document, encode_record, merge, readable_row
 from indexlog.stored import Container, write_container
 from indexlog.stores import MemoryStore
@@ -89,6 +100,23 @@ def test_a_row_that_cannot_be_read_is_none(change: Modification) -> None:
     assert readable_row(data) == decode_row(data)
     assert readable_row(data[:-1]) is None
     assert readable_row(None) is None
+
+
+CONTENTS = st.none() | st.sampled_from([b"", b"short", b"a value that is longer than twelve bytes"])
+
+
+@given(st.lists(st.lists(CONTENTS, max_size=5), min_size=1, max_size=4), st.integers(0, 2), st.data())
+def test_contents_in_place_are_what_was_read(pieces: list[list[bytes | None]], cut: int, data: st.DataObject) -> None:
+    tables = [
+        pa.table([["x"] * len(piece), [True] * len(piece), [1] * len(piece), piece], schema=SCHEMA).slice(cut)
+        for piece in pieces
+    ]
+    whole = pa.concat_tables(tables)
+    places = pa.array(data.draw(st.permutations(range(len(whole)))), pa.int64())
+    found = in_place([pa.concat_tables(tables[:2]), *tables[2:]]).take(places)
+    assert with_contents(found).equals(whole.take(places))
+    assert with_contents(found.slice(1, 3)).equals(whole.take(places).slice(1, 3))
+    assert size_of(found) == size_of(whole)
 
 
 DOCIDS = st.none() | st.sampled_from(["", "doc-01", "doc-07", "doc-10", "doc-1x", "zzz"])
