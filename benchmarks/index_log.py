@@ -316,7 +316,7 @@ def _backlog(directory: Path, increments: Increments, raw_logs: int) -> tuple[Sp
 
 
 def _plain_pyarrow(log: MemoryIndexLog, directory: Path) -> None:
-    """The same containers as one sorted file, in which each document is once, with pyarrow alone."""
+    """The same containers as one sorted file, in which each document is once, compressed as ours, with pyarrow alone."""
     slices: dict[str, list[tuple[int, int, str]]] = {}
     for index, parts in log.state.indexes.items():
         for part in parts:
@@ -332,7 +332,7 @@ def _plain_pyarrow(log: MemoryIndexLog, directory: Path) -> None:
     order = pc.sort_indices(table, sort_keys=[("index", "ascending"), ("docid", "ascending")])
     table = _newest(table.take(order))
     table = table.filter(pc.invert(pc.and_(table["deleted"], pc.is_null(table["contents"]))))
-    pq.write_table(table, directory / "plain.parquet", compression="zstd", use_dictionary=["index"])
+    pq.write_table(table, directory / "plain.parquet", compression="lz4", use_dictionary=["index"])
 
 
 def _newest(table: pa.Table) -> pa.Table:

@@ -183,14 +183,9 @@ def deal_range(
     if (fitting := _whole_entries(lsns[:count], np.cumsum(named), NAMED_BYTES_MAX)) < count:
         count = fitting
         kept = kept.chosen(kept.places < count)
-    is_readable = np.zeros(len(payloads), np.bool_)
-    is_readable[found.places] = True
-    ends = np.array([payload == b"" for payload in payloads], np.bool_)  # of raw logs
-    dealt = DealtRange(
-        int(np.count_nonzero(is_readable[:count])),
-        int(sizes[:count][is_readable[:count]].sum()),
-        int(np.count_nonzero(~(is_readable | ends)[:count])),
-    )
+    readable = found.places[found.places < count]
+    unreadable = count - len(readable) - payloads[:count].count(b"")  # which ends a raw log
+    dealt = DealtRange(len(readable), int(sizes[readable].sum()), unreadable)
     slices = []
     if len(kept.places):
         slices = write_container(store, path, rows_in_order(kept.indexes, kept.table, pa.array(kept.codes)))

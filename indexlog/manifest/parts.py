@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 WHOLE_FILE: Final = -1
 """In place of the number of a row."""
@@ -31,8 +31,7 @@ class JobKind(enum.IntEnum):
     MERGE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A run of one index's history, sorted by document id, each document once."""
 
     path: str

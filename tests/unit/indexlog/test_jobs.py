@@ -211,7 +211,7 @@ def test_what_takes_more_memory_than_it_tells_is_merged_piece_by_piece(monkeypat
     monkeypatch.setattr(merging, "merged", lambda *_, **__: pytest.fail("it is merged at once"))
     (output,) = merging.do_merge(store, "2/1", task)
     assert output is not None
-    found = [docid for table in read_run(store, replace(parts[0], path="2/1")) for docid, _ in rows_of(table)]
+    found = [docid for table in read_run(store, parts[0]._replace(path="2/1")) for docid, _ in rows_of(table)]
     assert found == sorted(runs[0] + runs[1])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 
 CHANGES = [(f"doc-{number:03}", Modification(True, {"n": str(number) * 9}, {1: 0.5})) for number in range(60)]
 CONTAINER = Part("1/a", 0, PartKind.UNSORTED, len(CHANGES), 1, 1, 1, 1, 1)
-RUN = replace(CONTAINER, place=WHOLE_FILE, kind=PartKind.SORTED)
+RUN = CONTAINER._replace(place=WHOLE_FILE, kind=PartKind.SORTED)
 
 
 def written(part: Part, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
@@ -104,7 +103,7 @@ def test_files_of_earlier_versions_are_read_without_checksums() -> None:
     assert read(store, CONTAINER, "doc-030") == CHANGES[31:]
     with store.create("1/b") as file, pq.ParquetWriter(file, SCHEMA) as run:
         run.write_table(table, row_group_size=20)
-    assert read(store, replace(RUN, path="1/b"), "doc-030") == CHANGES[31:]
+    assert read(store, RUN._replace(path="1/b"), "doc-030") == CHANGES[31:]
     (*_, last) = read_rows(store, "1/b", [(WHOLE_FILE, len(CHANGES))])
     assert list(rows_of(last)) == CHANGES[40:]
 
