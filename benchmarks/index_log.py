@@ -1,7 +1,8 @@
 """``python -m benchmarks.index_log WHAT``: how fast an index log is, and how often it writes what was written once.
 
 ``files`` deals and sorts modifications that are in memory, as raw logs give them, into files of a directory: dealing alone, sorting alone, both in increments
-and for a backlog, beside a MERGE of `deltalake` and a plain sort and merge of pyarrow with the same modifications. ``day`` counts what a day of updates
+and for a backlog, beside a MERGE of `deltalake` and a plain sort and merge of pyarrow with the same modifications. ``backlog`` deals and sorts what raw logs
+in files hold, and tells what memory that took. ``day`` counts what a day of updates
 writes, with the standard policy, on a clock that is simulated. ``serve`` asks an ``ldindexd`` on a cluster of processes for pages. Each prints JSON, a line
 for each figure.
 """
@@ -12,12 +13,14 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import random
 import shutil
 import sys
 import tempfile
 import threading
 import time
+from array import array
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +66,7 @@ from indexlog.serving.api import ARROW
 from indexlog.stores import FileStore, MemoryStore
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp, parse_size
 from logdevice_py.programs import own_program
 from server.dev import layout
@@ -181,11 +185,14 @@ class MemoryIndexLog:
             case ConfirmView():
                 return None
             case FindTails(logs):
-                return {log: self._before[log] + len(self._raw[log]) for log in logs}
+                return {log: self._tail(log) for log in logs}
             case ReadRange(log, start, until, bytes_max):
                 return self._read(log, start, until, bytes_max)
             case DoWork(work):
                 return work()
+
+    def _tail(self, log: int) -> int:
+        return self._before[log] + len(self._raw[log])
 
     def _read(self, log: int, start: int, until: int, bytes_max: int) -> RawRange:
         before, size = self._before[log], 0
@@ -379,6 +386,101 @@ def _merge_increment(url: str, table: pa.Table) -> None:
         .when_not_matched_insert_all("NOT s.deleted")
         .execute()
     )
+
+
+# A backlog
+
+
+class RawLogsInFiles(MemoryIndexLog):
+    """Raw logs in files of a directory: however much they hold, it takes no memory but 8 bytes a record."""
+
+    def __init__(self, store: FileStore, raw_logs: int, directory: Path) -> None:
+        super().__init__(store, raw_logs)
+        directory.mkdir()
+        self._files = {log: (directory / str(log)).open("w+b") for log in self._raw}
+        self._ends = {log: array("q", [0]) for log in self._raw}
+        """Of each raw log, where records end, from that of LSN 0 on, which there is none of."""
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """As writers do."""
+        logs = list(self._files)
+        for record in records:
+            payload = encode_record(record)
+            log = raw_log_of(record.index, record.docid, logs)
+            self._files[log].write(payload)
+            self._ends[log].append(self._ends[log][-1] + len(payload))
+            self.payload_bytes += len(payload)
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+    def _tail(self, log: int) -> int:
+        return len(self._ends[log]) - 1
+
+    def _read(self, log: int, start: int, until: int, bytes_max: int) -> RawRange:
+        ends = self._ends[log]
+        begin = ends[start - 1]
+        until = min(until, bisect(ends, begin + bytes_max, start))
+        data = os.pread(self._files[log].fileno(), ends[until] - begin, begin)
+        return RawRange(
+            until, [(lsn, data[ends[lsn - 1] - begin : ends[lsn] - begin]) for lsn in range(start, until + 1)]
+        )
+
+
+def backlog(given: argparse.Namespace, directory: Path) -> None:
+    """More than memory holds. Each time that the manifest is full slices are sorted, and what that replaced goes."""
+    log = RawLogsInFiles(LocalStore(directory / "store"), given.raw_logs, directory / "raw")
+    made = Modifications(given.indexes, given.documents, given.size, given.deletes)
+    for begin in range(0, given.modifications, 10_000):
+        log.write(made.take(min(10_000, given.modifications - begin)))
+    before, spent, rounds, ended = _private_memory(), Spent(), 0, threading.Event()
+    most = [before]
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            most.append(max(most.pop(), _private_memory()))
+
+    def work() -> None:
+        nonlocal rounds
+        is_dealt = False
+        while not is_dealt:
+            rounds += 1
+            try:
+                log.deal()
+                is_dealt = True
+            except LogDeviceError as error:
+                if error.status is not Status.NOSPC:
+                    raise
+            log.optimize(SORT_ALL)
+            log.run(collect_job(lambda: log.state, log.store, log.now + 1))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        spent.on(work)
+    finally:
+        ended.set()
+        looking.join()
+        log.close()
+    tell(
+        "a backlog in files",
+        **spent.rates(given.modifications),
+        payload_mb=log.payload_bytes // 10**6,
+        rounds=rounds,
+        memory_before_mb=before // 10**6,
+        memory_at_most_mb=most[0] // 10**6,
+        live_mb=sum(size for _, size in log.store.list()) // 10**6,
+    )
+
+
+def _private_memory() -> int:
+    """Bytes of this process that are not pages of files."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024
 
 
 # Writing again
@@ -586,6 +688,7 @@ def main() -> int:
     whats = options.add_subparsers(dest="what", required=True)
     for name, chosen in (
         ("files", {"increments": 10, "increment": 200_000}),
+        ("backlog", {"modifications": 5_000_000}),
         ("day", {"deals": 1440, "modifications": 2_000_000}),
         ("serve", {"asks": 1000, "modifications": 200_000}),
     ):
@@ -602,7 +705,7 @@ def main() -> int:
         if given.what == "serve":
             asyncio.run(serve(given, directory))
         else:
-            {"files": files, "day": day}[given.what](given, directory)
+            {"files": files, "backlog": backlog, "day": day}[given.what](given, directory)
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
     return 0
