@@ -366,10 +366,8 @@ def _merge(
         if len(plans) == 1:
             lost[plans[0].index] = error
             return
-        half = len(plans) // 2
-        for number, some in enumerate((plans[:half], plans[half:])):
-            task = MergeTask(some, shares_file=True, bytes=sum(plan.bytes for plan in some))
-            yield from _merge(view, store, f"{path}.{number}", token, MergeWork((task,)), report, lost)
+        for number, half in enumerate(in_halves(work)):
+            yield from _merge(view, store, f"{path}.{number}", token, half, report, lost)
         return
     if outputs is None:
         report.overtaken += 1
@@ -385,10 +383,24 @@ def _outputs(view: View, store: FileStore, path: str, work: MergeWork) -> Steps[
             outputs.append((yield DoWork(partial(do_merge, store, f"{path}-{task.name}", task))))
         except FileNotFoundError as error:
             yield ConfirmView()
-            if all(set(plan.parts) <= set(view().parts(plan.index)) for plan in work.plans):
+            if is_still_asked_for(view, work):
                 raise lost_file(", ".join(plan.index for plan in work.plans[:10]), error) from None
             return None
     return outputs
+
+
+def is_still_asked_for(view: View, work: MergeWork) -> bool:
+    """Nobody has replaced a part of it."""
+    return all(set(plan.parts) <= set(view().parts(plan.index)) for plan in work.plans)
+
+
+def in_halves(work: MergeWork) -> list[MergeWork]:
+    """The same work as two, of which one may have all of its files. It is of several indexes."""
+    half = len(work.plans) // 2
+    return [
+        MergeWork((MergeTask(some, shares_file=True, bytes=sum(plan.bytes for plan in some)),))
+        for some in (work.plans[:half], work.plans[half:])
+    ]
 
 
 def commit_merge(

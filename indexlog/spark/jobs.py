@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -18,18 +18,21 @@ from indexlog.jobs import (
     commit_merge,
     find_cuts,
     floors_of,
+    in_halves,
+    is_still_asked_for,
     job,
+    lost_file,
     merge_plans,
     range_to_deal,
     refused,
 )
-from indexlog.manifest.commands import Deal, OutputFile
+from indexlog.manifest.commands import Deal
 from indexlog.manifest.parts import JobKind
-from indexlog.merging import MergeTask, merge_work
+from indexlog.merging import MergeTask, MergeWork, merge_work
 from indexlog.planning import STANDARD_POLICY, MergePolicy
-from indexlog.spark.tasks import MADE_SCHEMA, MadeContainer, MakeContainers, MergeOnExecutor
+from indexlog.spark.tasks import MADE_SCHEMA, MadeContainer, MakeContainers, MergedTask, MergeOnExecutor
 from indexlog.stores import FileStore
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
 
 PARTITION_BYTES_MAX: Final = 32_000_000
 """Stored bytes of raw logs that one task deals, about; it holds what they hold, unpacked."""
@@ -50,7 +53,11 @@ class OnSpark:
         return await log.run(self._deal_job(lambda: log.state, bytes_max))
 
     async def optimize(self, log: IndexLog, policy: MergePolicy = STANDARD_POLICY) -> MergeReport:
-        """Sort and optimize as far as the policy asks for it: as `IndexLog.optimize`."""
+        """Sort and optimize as far as the policy asks for it: as `IndexLog.optimize`.
+
+        Raises (at the end, other indexes are merged):
+            LogDeviceError: DATALOSS: a file is missing, or damaged.
+        """
         return await log.run(self._merge_job(lambda: log.state, log.store, policy))
 
     # Dealing
@@ -123,25 +130,56 @@ class OnSpark:
     def _merge_job(self, view: View, store: FileStore, policy: MergePolicy) -> Steps[MergeReport]:
         def work(token: int) -> Steps[MergeReport]:
             report = MergeReport()
+            lost: dict[str, LogDeviceError] = {}
+            run = MergeOnExecutor(view().store, token)
             yield ConfirmView()
-            while plans := merge_plans(view, policy):
+            while plans := [plan for plan in merge_plans(view, policy) if plan.index not in lost]:
                 cuts = yield from find_cuts(store, plans, policy)
                 chosen = list(merge_work(plans, policy, cuts))
-                tasks = [task for each in chosen for task in each.tasks]
-                run = MergeOnExecutor(view().store, token)
-                results: list[tuple[MergeTask, list[OutputFile | None]]] = yield DoWork(
-                    partial(self._merge, tasks, run)
-                )
-                made = {(task.plans[0].index, task.piece): outputs for task, outputs in results}
-                for each in chosen:
-                    yield from commit_merge(
-                        token, each, [made[each.plans[0].index, task.piece] for task in each.tasks], report
-                    )
+                while chosen:
+                    tasks = [task for each in chosen for task in each.tasks]
+                    results: list[MergedTask] = yield DoWork(partial(self._merge, tasks, run))
+                    made = {result.key: result for result in results}
+                    halves = []
+                    for each in chosen:
+                        of_work = [made[each.plans[0].index, task.piece] for task in each.tasks]
+                        halves += yield from _commit_made(view, token, each, of_work, report, lost)
+                    chosen = halves
+            for error in lost.values():
+                raise error
             return report
 
         return job(work, JobKind.MERGE)
 
-    def _merge(self, tasks: list[MergeTask], run: MergeOnExecutor) -> list[tuple[MergeTask, list[OutputFile | None]]]:
+    def _merge(self, tasks: list[MergeTask], run: MergeOnExecutor) -> list[MergedTask]:
         context = self.session.sparkContext
         largest_first = sorted(tasks, key=lambda task: task.bytes, reverse=True)
         return context.parallelize(largest_first, len(tasks)).map(run).collect()
+
+
+def _commit_made(
+    view: View,
+    token: int,
+    work: MergeWork,
+    made: Sequence[MergedTask],
+    report: MergeReport,
+    lost: dict[str, LogDeviceError],
+) -> Steps[list[MergeWork]]:
+    """Commit what tasks made. Where a file is lost, what is to be done instead; of one index alone it goes to `lost`."""
+    error: LogDeviceError | None = None
+    for each in made:
+        if each.missing:
+            yield ConfirmView()
+            if not is_still_asked_for(view, work):
+                report.overtaken += 1  # parts were replaced and collected meanwhile
+                return []
+            error = lost_file(", ".join(plan.index for plan in work.plans[:10]), FileNotFoundError(each.missing))
+        elif each.damaged:
+            error = LogDeviceError(Status.DATALOSS, each.damaged, retriable=False, maybe_applied=False)
+    if error is None:
+        yield from commit_merge(token, work, [each.outputs for each in made], report)
+        return []
+    if len(work.plans) > 1:
+        return in_halves(work)
+    lost[work.plans[0].index] = error
+    return []

@@ -15,6 +15,7 @@ from indexlog.jobs import DealtRange, deal_range
 from indexlog.local_store import open_store
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.merging import MergeTask, do_merge
+from logdevice_py.core.status import LogDeviceError, Status
 
 MADE_SCHEMA = "log BIGINT, first BIGINT, records BIGINT, bytes BIGINT, unreadable BIGINT, path STRING, slices STRING"
 
@@ -75,16 +76,41 @@ def _made(log: int, first: int, dealt: DealtRange, path: str, slices: list[Slice
 
 
 @dataclass(frozen=True, slots=True)
+class MergedTask:
+    """What a task of merging came to."""
+
+    task: MergeTask
+    outputs: list[OutputFile | None]
+    """What its runs came to; without a meaning when an input is lost."""
+    missing: str = ""
+    """A file that was not in the store; empty: all were."""
+    damaged: str = ""
+    """What is wrong with a file; empty: nothing."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Tells it from other tasks of one run of Spark."""
+        return self.task.plans[0].index, self.task.piece
+
+
+@dataclass(frozen=True, slots=True)
 class MergeOnExecutor:
-    """Writes the file of a task: for ``RDD.map``."""
+    """Writes the file of a task: for ``RDD.map``. A file that is lost is told to the driver: Spark would try again, and let all other tasks fail then."""
 
     store: str
     token: int
 
-    def __call__(self, task: MergeTask) -> tuple[MergeTask, list[OutputFile | None]]:
-        """The task, and what its runs came to."""
+    def __call__(self, task: MergeTask) -> MergedTask:
+        """What it came to."""
         path = f"{self.token}/{task.plans[0].index}-{task.name[:5]}-{_attempt()}{task.name[5:]}"
-        return task, do_merge(open_store(self.store), path, task)
+        try:
+            return MergedTask(task, do_merge(open_store(self.store), path, task))
+        except FileNotFoundError as error:
+            return MergedTask(task, [], missing=str(error))
+        except LogDeviceError as error:
+            if error.status is not Status.DATALOSS:
+                raise
+            return MergedTask(task, [], damaged=error.detail)
 
 
 def _attempt() -> int:

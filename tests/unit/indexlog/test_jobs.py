@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,14 +24,15 @@ from indexlog.effects import (
     ReadRange,
     Steps,
 )
-from indexlog.jobs import MergeReport, commit_merge, deal_job, merge_job, refused
+from indexlog.jobs import MergeReport, collect_job, commit_merge, deal_job, merge_job, refused
 from indexlog.manifest import commands as m
 from indexlog.manifest.commands import OutputFile
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.manifest.state import ManifestState
 from indexlog.merging import merge_work
-from indexlog.planning import ALL_AT_ONCE, STANDARD_POLICY, MergePlan, plan_merge
+from indexlog.planning import ALL_AT_ONCE, STANDARD_POLICY, MergePlan, MergePolicy, plan_merge
 from indexlog.records import LogRecord, Modification, encode_record
+from indexlog.spark.jobs import OnSpark
 from indexlog.stored import read_run, write_run
 from indexlog.stores import MemoryStore
 from logdevice_py.core.status import LogDeviceError, Status
@@ -154,9 +156,42 @@ def test_an_index_of_very_many_slices_is_merged_by_commands_that_fit() -> None:
     assert max(sizes) < 0.7 * COMMAND_BYTES_MAX
 
 
+class TasksHere:
+    """A Spark session whose tasks run in this process."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+        self.runs = 0
+        self._found: Sequence[Any] = ()
+
+    def parallelize(self, tasks: Sequence[Any], partitions: int) -> TasksHere:
+        assert len(tasks) == partitions
+        self.runs += 1
+        self._found = tasks
+        return self
+
+    def map(self, function: Callable[[Any], Any]) -> TasksHere:
+        self._found = [pickle.loads(pickle.dumps(function(task))) for task in self._found]
+        return self
+
+    def collect(self) -> Sequence[Any]:
+        return self._found
+
+
+def merge_on_spark(bench: Bench, policy: MergePolicy, monkeypatch: pytest.MonkeyPatch) -> Steps[MergeReport]:
+    """The job of Spark's driver, with tasks of this process."""
+    attempts = iter(range(1000))
+    monkeypatch.setattr("indexlog.spark.tasks.open_store", lambda url: bench.store)
+    monkeypatch.setattr("indexlog.spark.tasks._attempt", lambda: next(attempts))
+    return OnSpark(TasksHere(), "")._merge_job(lambda: bench.state, bench.store, policy)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("own_file", [False, True], ids=["shared", "own"])
 @pytest.mark.parametrize("lost", ["damaged", "missing"])
-def test_a_file_that_is_lost_is_not_in_the_way_of_other_indexes(lost: str, own_file: bool) -> None:
+@pytest.mark.parametrize("on", ["this process", "spark"])
+def test_a_file_that_is_lost_is_not_in_the_way_of_other_indexes(
+    on: str, lost: str, own_file: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one job, which tells of it at the end."""
     bench = Bench()
     policy = replace(ALL_AT_ONCE, own_file_bytes=0 if own_file else 1 << 30)
@@ -172,10 +207,35 @@ def test_a_file_that_is_lost_is_not_in_the_way_of_other_indexes(lost: str, own_f
     for docid in ("a", "b"):
         bench.entries.append([put(index, docid) for index in indexes])
         bench.run(deal_job(lambda: bench.state, bench.store))
+    steps = (
+        merge_on_spark(bench, policy, monkeypatch)
+        if on == "spark"
+        else merge_job(lambda: bench.state, bench.store, policy)
+    )
     with pytest.raises(LogDeviceError, match=r"DATALOSS: .*1/4000001-1-0\.arrow"):
-        bench.run(merge_job(lambda: bench.state, bench.store, policy))
+        bench.run(steps)
     assert [len(bench.state.parts(index)) for index in indexes] == [1, 3, 1, 1, 1, 1, 3, 1, 1]
     assert bench.documents(indexes[8]) == ["a", "b"]
+    assert bench.state.jobs == {}
+
+
+def test_what_others_replaced_and_collected_while_spark_merged_it_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    for docid in ("a", "b"):
+        bench.entries.append([put(index, docid) for index in ("books", "songs")])
+        bench.run(deal_job(lambda: bench.state, bench.store))
+    steps = merge_on_spark(bench, ALL_AT_ONCE, monkeypatch)
+    effect = next(steps)
+    while not isinstance(effect, DoWork):
+        effect = steps.send(bench._do(effect))
+    bench.run(merge_job(lambda: bench.state, bench.store, ALL_AT_ONCE))
+    assert bench.run(collect_job(lambda: bench.state, bench.store, 8)).files >= 2
+    sent = bench._do(effect)
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            sent = bench._do(steps.send(sent))
+    assert ended.value.value.overtaken == 1
+    assert [bench.documents(index) for index in ("books", "songs")] == [["a", "b"]] * 2
     assert bench.state.jobs == {}
 
 
