@@ -4,7 +4,7 @@
 and for a backlog, beside a MERGE of `deltalake` and a plain sort and merge of pyarrow with the same modifications. ``backlog`` deals and sorts what raw logs
 in files hold, and tells what memory that took. ``day`` counts what a day of updates
 writes, with the standard policy, on a clock that is simulated. ``serve`` asks an ``ldindexd`` on a cluster of processes for pages. Each prints JSON, a line
-for each figure.
+for each figure. Readers while nodes die and files are rewritten: `benchmarks.index_log_readers`. On Spark: `benchmarks.index_log_on_spark`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import threading
 import time
 from array import array
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from itertools import accumulate, islice
@@ -588,36 +588,66 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     }
 
 
-async def serve(given: argparse.Namespace, directory: Path) -> None:
-    """Pages over HTTP, of a cluster of three processes; everything is on this machine."""
+@dataclass(frozen=True, slots=True)
+class IndexLogCluster:
+    """An index log on a cluster of three processes; everything is on this machine."""
+
+    supervisor: Supervisor
+    file: str
+    """The cluster file."""
+    client: Client
+    log: IndexLog
+
+
+@asynccontextmanager
+async def index_log_cluster(directory: Path, raw_logs: int) -> AsyncIterator[IndexLogCluster]:
+    """Two copies of each record. All processes are gone afterwards."""
     home = directory / "cluster"
+    home.mkdir()
     config = make_config(home, nodes=3, logs=1, replicate="node:2", racks=1, epoch_store=None, log_tree=True)
     supervisor = Supervisor(home, config)
     write_cluster_file(home, supervisor.config)
     await supervisor.listen()
     try:
         await supervisor.start_all()
-        nodes = list(map(NodeId, range(3)))
-        await wait_until_acquainted(config, lambda: nodes, timeout=60, access=supervisor.admin_access)
+        await all_acquainted(supervisor)
         cluster = str(layout.cluster_file(home))
-        async with Client(cluster) as client, aiohttp.ClientSession() as session:
-            await make_index_log(client, f"file://{directory}/store", raw_logs=given.raw_logs)
+        async with Client(cluster) as client:
+            await make_index_log(client, f"file://{directory}/store", raw_logs=raw_logs)
             async with IndexLog(client) as log:
-                await _fill(log, given)
-                (port,) = free_ports(1, "127.0.0.1")
-                command = own_program("indexlog.serving.ldindexd", "-c", cluster, "--listen", f"127.0.0.1:{port}")
-                process = await asyncio.create_subprocess_exec(
-                    *command, "--deal-every", "5s", "--optimize-every", "30s", stderr=asyncio.subprocess.DEVNULL
-                )
-                try:
-                    asker = PageAsker(session, port, supervisor.admin_token)
-                    await asker.ready()
-                    await _ask(log, asker, given)
-                finally:
-                    process.terminate()
-                    await process.wait()
+                yield IndexLogCluster(supervisor, cluster, client, log)
     finally:
         await supervisor.stop_all()
+
+
+async def all_acquainted(supervisor: Supervisor) -> None:
+    """Wait until all nodes have heard of each other."""
+    nodes = list(map(NodeId, range(3)))
+    await wait_until_acquainted(supervisor.config, lambda: nodes, timeout=60, access=supervisor.admin_access)
+
+
+@asynccontextmanager
+async def served(cluster: IndexLogCluster, *options: str) -> AsyncIterator[PageAsker]:
+    """With an ``ldindexd`` that is asked for pages."""
+    (port,) = free_ports(1, "127.0.0.1")
+    command = own_program("indexlog.serving.ldindexd", "-c", cluster.file, "--listen", f"127.0.0.1:{port}", *options)
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        async with aiohttp.ClientSession() as session:
+            asker = PageAsker(session, port, cluster.supervisor.admin_token)
+            await asker.ready()
+            yield asker
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def serve(given: argparse.Namespace, directory: Path) -> None:
+    """Pages over HTTP."""
+    async with index_log_cluster(directory, given.raw_logs) as cluster:
+        await _fill(cluster.log, given)
+        async with served(cluster, "--deal-every", "5s", "--optimize-every", "30s") as asker:
+            await _ask(cluster.log, asker, given)
 
 
 async def _fill(log: IndexLog, given: argparse.Namespace) -> None:
