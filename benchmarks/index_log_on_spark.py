@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
@@ -207,7 +208,8 @@ async def measure(given: argparse.Namespace, directory: Path) -> int:
     async with index_log_cluster(directory, given.raw_logs) as cluster:
         await write(cluster, given)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.index_log_on_spark", *sys.argv[1:], "--driver", cluster.file)
+            *(sys.executable, "-m", "benchmarks.index_log_on_spark", *sys.argv[1:], "--driver", cluster.file),
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         )
         watch = MemoryWatch(process.pid)
         watching = asyncio.create_task(watch.watch())

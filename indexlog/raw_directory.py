@@ -44,7 +44,7 @@ class RawFileWriter:
             parent: where the writer's directory is made.
             name: of the writer and of its directory; nobody had it before.
             now: what it covers begins here.
-            bytes_max: go on in another file behind so much.
+            bytes_max: of a file, unless all of them are of one millisecond.
 
         Raises:
             LogDeviceError: EXISTS: a writer that stopped never writes again under its name; INVALID_PARAM: this is no name.
@@ -94,7 +94,7 @@ class RawFileWriter:
             LogDeviceError: INVALID_PARAM, TOOBIG: nothing was written; SHUTDOWN.
         """
         frame = raw_frame(encode_record(record))
-        if self._bytes >= self._bytes_max and now > self._begin:
+        if self._records and self._bytes + len(frame) > self._bytes_max and now > self._begin:
             self._close(now)
             self._open(now)
         self._open_file().write(frame)

@@ -21,7 +21,7 @@ from indexlog.records import RECORD_BYTES_MAX, TIMESTAMP_MAX, LogRecord, check_i
 from logdevice_py.core.status import CorruptEntryError
 
 RAW_FILE_BYTES_MAX: Final = 50_000_000
-"""A writer goes on in another file behind it."""
+"""Of a file; a writer goes on in another one."""
 _FORMAT: Final = 1
 _FRAME: Final = struct.Struct("<II")
 _ALIGNED_MAX: Final = 4_000_000

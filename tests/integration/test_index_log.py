@@ -82,6 +82,10 @@ async def test_packages_are_documents_whatever_is_done_to_their_files(client: Cl
         await log.collect(grace=-1)
         assert await is_verified(log) == len(log.state.indexes)
         assert len(log.store.list()) == len(log.state.indexes)
+        parts = {index: log.state.parts(index) for index in log.state.indexes}
+        assert {index: sum(part.records for part in of_index) for index, of_index in parts.items()} == {
+            index: len(await log.documents(index)) for index in parts
+        }, "each document is there once"
         first = await log.documents(found[0][0])
         assert first[found[0][1]].fields == found[0][2]
 

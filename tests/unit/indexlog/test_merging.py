@@ -83,6 +83,29 @@ def test_the_tasks_of_a_large_index_have_each_document_once(kinds: tuple[PartKin
         assert found == docids
 
 
+@pytest.mark.parametrize("shares_file", [True, False])
+def test_what_is_sorted_has_each_document_once_and_counts_it_once(shares_file: bool) -> None:
+    store = MemoryStore()
+    for number, docids in enumerate(("ab", "bc", "ac")):
+        buffer = RowBuffer()
+        for docid in docids:
+            buffer.add("books", docid, True, 5 + number, pack_contents(Modification(True, {"n": f"{number}"})))
+            buffer.add("songs", docid, True, 4, None)
+        slices = write_container(store, f"1/{number}", buffer.rows())
+        assert [(each.index, each.records, each.timestamp) for each in slices] == [
+            ("books", 2, 5 + number),
+            ("songs", 2, 4),
+        ]
+    parts = tuple(Part(f"1/{at}", 0, PartKind.UNSORTED, 2, 9, 5 + at, at, at, at) for at in range(3))
+    chosen = MergePlan("books", parts, PartKind.SORTED, True, not shares_file)
+    (output,) = do_merge(store, "2/1", MergeTask((chosen,), shares_file))
+    assert output is not None
+    assert (output.records, output.timestamp) == (3, 5), "the time of the first slice"
+    made = Part(output.path, output.place, output.kind, output.records, output.bytes, output.timestamp, 9, 1, 2)
+    found = [(docid, change.fields) for table in read_run(store, made) for docid, change in rows_of(table)]
+    assert found == [("a", {"n": "2"}), ("b", {"n": "1"}), ("c", {"n": "2"})]
+
+
 def stored() -> MemoryStore:
     """Rows of books at places 0 to 2, of songs at 3 and 4."""
     store, buffer = MemoryStore(), RowBuffer()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from client.replica.commands import StateVersion
-from indexlog.columns import IndexRows, table_of
+from indexlog.columns import IndexRows, size_of, table_of
 from indexlog.effects import (
     ConfirmView,
     DoWork,
@@ -24,7 +24,7 @@ from indexlog.manifest.parts import PartKind
 from indexlog.manifest.state import ManifestState
 from indexlog.paging import READS_PER_PAGE, SLICE_BYTES_MAX, IndexPage, PageExpired, PageToken, read_page
 from indexlog.records import LogRecord, Modification, encode_record
-from indexlog.stored import write_container, write_run
+from indexlog.stored import PAGE_BYTES_MAX, write_container, write_run
 from indexlog.stores import MemoryStore
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -285,6 +285,36 @@ def test_slices_are_merged_as_far_as_they_fit_into_memory(bench: Bench) -> None:
             sizes.append(page.table.column("docid").to_pylist())
         page = bench.page(page.next_token)
     assert sizes == [["b", "c"], ["d"], ["a"], ["e"]]
+
+
+def test_pages_have_5_mb_at_most(bench: Bench) -> None:
+    """Of slices, of a file, and of what is read of a raw log."""
+    docids = [f"{number:02}" for number in range(20)]
+    table = table_of([(docid, Modification(True, {"body": "x" * 500_000})) for docid in docids])
+
+    def pages() -> list[list[str]]:
+        found, sizes, page = [], [], bench.page()
+        while page.next_token is not None:
+            if len(page.table):
+                found.append(page.table.column("docid").to_pylist())
+                sizes.append(size_of(page.table))
+            page = bench.page(page.next_token)
+        assert max(sizes) <= PAGE_BYTES_MAX == 5_000_000
+        assert min(sizes[:-1]) > 4_000_000
+        return found
+
+    slices = write_container(bench.store, "1/1", IndexRows(table, ["books"], [20]))
+    bench.raw[1].append(None)
+    bench.apply(m.Deal(1, 1, 1, 1, 0, 0, "1/1", slices))
+    of_slice = pages()
+    assert sum(of_slice, []) == docids
+    output = write_run(bench.store, "1/file", PartKind.SORTED, 1, [table])
+    assert output is not None
+    bench.apply(m.Replace(1, "books", [("1/1", 0)], True, [output]))
+    assert pages() == of_slice
+    bench.write(1, "live")
+    bench.rest(bench.page())
+    assert {effect.bytes_max for effect in bench.effects if isinstance(effect, ReadRange)} == {PAGE_BYTES_MAX}
 
 
 def test_a_token_of_another_index_log_is_refused(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.planning import STANDARD_POLICY, MergePlan, MergePolicy, plan_merge
 
@@ -69,9 +71,11 @@ def test_files_of_a_large_run_count_as_one() -> None:
         assert (len(found.parts), found.is_oldest) == (taken, taken == 36)
 
 
-def test_names_are_those_of_the_text() -> None:
-    part = Part("1/2", WHOLE_FILE, SORTED, 1200, 5, 1_769_860_800_007, 1, 1, 1)
-    assert part.name == "2026-01-31-12-00-00-007__sorted_1200"
+@pytest.mark.parametrize("kind", PartKind)
+def test_names_are_those_of_the_text(kind: PartKind) -> None:
+    part = Part("1/2", WHOLE_FILE, kind, 1200, 5, 1_769_860_800_007, 1, 1, 1)
+    word = {UNSORTED: "unsorted", SORTED: "sorted", OPTIMIZED: "optimized"}[kind]
+    assert part.name == f"2026-01-31-12-00-00-007__{word}_1200"
 
 
 def test_a_day_of_modifications_is_written_seven_times_at_most() -> None:

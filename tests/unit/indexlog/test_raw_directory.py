@@ -64,6 +64,21 @@ def test_three_writers_with_gaps_in_each_but_none_in_all_have_the_whole_history(
     assert numbers(survey_raw_files([together])) == list(range(60))
 
 
+def test_a_file_has_50_mb_at_most_and_is_named_by_the_time_at_which_it_begins(tmp_path: Path) -> None:
+    body = "x" * 999_000
+    with RawFileWriter(tmp_path, "one", BEGIN) as writer:
+        for number in range(60):
+            change = Modification(True, {"body": body}, {}, {}, BEGIN + number)
+            writer.append(LogRecord("books", f"{number}", change), BEGIN + number)
+        writer.close(BEGIN + 60)
+    sizes = {path.name: path.stat().st_size for path in sorted((tmp_path / "one").glob("*.raw"))}
+    assert list(sizes) == [f"{BEGIN}.raw", f"{BEGIN + 50}.raw"]
+    assert 49_000_000 < sizes[f"{BEGIN}.raw"] <= 50_000_000
+    survey = survey_raw_files([tmp_path])
+    assert survey.covered == [TimeRange(BEGIN, BEGIN + 60)]
+    assert survey.gaps == []
+
+
 def test_a_gap_in_all_is_said_with_its_range(tmp_path: Path) -> None:
     write(tmp_path, "one")
     write(tmp_path, "two")
