@@ -99,6 +99,7 @@ class NodeHost:
         node: NodeId,
         instance: InstanceId,
         place: EpochStorePlace | None = None,
+        stand_at: str | None = None,
     ) -> None:
         """Use `open`."""
         config = begin.config
@@ -113,7 +114,8 @@ class NodeHost:
         self.stop_wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when an operator asked the node to stop; whoever runs the node closes it then."""
         member = config.nodes[node]
-        self.address = (member.host, member.port)
+        self._stand_at = stand_at
+        self.address = (stand_at or member.host, member.port)
         self.shards: dict[ShardId, ShardService] = {}
         self.store_directories: dict[ShardId, str] = {}
         """Where the store of each of its shards is, of those that are out of service too."""
@@ -155,6 +157,7 @@ class NodeHost:
         accepted: AcceptedLoss = LOSS_NOT_ACCEPTED,
         open_admin: OpenAdmin | None = None,
         place: EpochStorePlace | None = None,
+        stand_at: str | None = None,
     ) -> NodeHost:
         """Start a node; it serves when this returns.
 
@@ -165,6 +168,7 @@ class NodeHost:
             accepted: data that may be missing.
             open_admin: opens the admin API; None: the node has none.
             place: the epoch store; None: where the cluster file says.
+            stand_at: the address at which it listens for nodes and clients, and from which it dials; None: that of the cluster file. Somebody forwards.
 
         Raises:
             LogDeviceError: the cluster file is invalid or does not have the node, a store cannot be opened, or it is not the one that
@@ -190,7 +194,9 @@ class NodeHost:
         directory = directory or (Path(member.data_dir) if member.data_dir else None)
         if directory is None:
             raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {path}: give --data")
-        host = cls(path, file, begin, directory, node, await asyncio.to_thread(choose_instance, directory), place)
+        host = cls(
+            path, file, begin, directory, node, await asyncio.to_thread(choose_instance, directory), place, stand_at
+        )
         try:
             await host._start(directory, accepted, open_admin)
         except BaseException:
@@ -287,6 +293,7 @@ class NodeHost:
             tls=tls,
             check_token=check_token,
             is_alive=self.node.gossip.is_alive,
+            local_host=self._stand_at,
         )
         principals.origin = self.transport.origin
         if security.audit_file:

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,11 @@ def main(argv: list[str] | None = None) -> int:
         help="serve nothing: print what the disks of the node know of epochs, for ldctl epoch-store import. The node must not run",
     )
     parser.add_argument("--die-with", type=int, metavar="PID", help="end when this parent process is gone")
+    parser.add_argument(
+        "--stand-at",
+        metavar="ADDRESS",
+        help="for development only: listen here, and dial others from here, while somebody forwards what comes for the address of the cluster file",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="log details")
     parser.add_argument(
         "--log-lines",
@@ -127,7 +132,10 @@ def main(argv: list[str] | None = None) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data, accepted, place))
+            opened = _open(
+                arguments.config, NodeId(arguments.node), arguments.data, accepted, place, arguments.stand_at
+            )
+            return runner.run(_serve(opened))
     except LogDeviceError as error:
         why = str(error.detail or error)
     except OSError as error:
@@ -217,23 +225,28 @@ def _allow_open_files(path: Path, node: NodeId, data: Path | None) -> None:
 
 
 async def _open(
-    config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss, place: EpochStorePlace | None
+    config: Path,
+    node: NodeId,
+    data: Path | None,
+    accepted: AcceptedLoss,
+    place: EpochStorePlace | None,
+    stand_at: str | None,
 ) -> NodeHost:
     if place is not None:
         await write_cluster_file(config, place, node)
     _allow_open_files(config, node, data)
-    return await NodeHost.open(config, node, data, accepted, open_admin, place)
+    if stand_at is not None:
+        log.warning("the node stands at %s and not at its address: this is for development only", stand_at)
+    return await NodeHost.open(config, node, data, accepted, open_admin, place, stand_at)
 
 
-async def _serve(
-    config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss, place: EpochStorePlace | None
-) -> int:
+async def _serve(opened: Coroutine[Any, Any, NodeHost]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     stopping = asyncio.create_task(stop.wait())
-    opening = asyncio.create_task(_open(config, node, data, accepted, place))
+    opening = asyncio.create_task(opened)
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()  # it may wait for an epoch store that is away

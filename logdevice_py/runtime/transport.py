@@ -620,6 +620,7 @@ class Transport:
         check_token: CheckToken = no_tokens,
         newest_token: Callable[[], str | None] | None = None,
         is_alive: Callable[[NodeId], bool] = lambda node: True,
+        local_host: str | None = None,
     ) -> None:
         """
         Args:
@@ -629,6 +630,7 @@ class Transport:
             check_token: who a token says its bearer is.
             newest_token: gives the token of this client for the next connection, None for the one before; None: it has one for ever.
             is_alive: whether a node counts as alive. Where it does not, a connection that nobody acknowledges is closed.
+            local_host: the address from which nodes are dialled; None: any.
         """
         self.identity = identity
         self._newest_token = newest_token
@@ -678,6 +680,7 @@ class Transport:
         """It is the next thing that the loop does; else it waits until somebody may go on."""
         self._look: asyncio.TimerHandle | None = None
         self._is_alive = is_alive
+        self._local = None if local_host is None else (local_host, 0)
         self._look_for_dead: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
         self._server: asyncio.Server | None = None
@@ -1020,7 +1023,7 @@ class Transport:
             if address is None:
                 raise OSError(f"{format_peer(peer)} is not in the cluster file")
             async with asyncio.timeout(self.settings.dial_timeout_us / 1e6):
-                await self.loop.create_connection(lambda: connection, *address)
+                await self.loop.create_connection(lambda: connection, *address, local_addr=self._local)
             return  # acknowledged() or disconnected() goes on from here
         except asyncio.CancelledError:
             connection.forsaken()

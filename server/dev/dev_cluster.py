@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +81,13 @@ def make_config(
     store: str = STORE_KINDS[0],
     secure: bool = False,
     regions: Sequence[str] = (),
+    forwarded: bool = False,
 ) -> ClusterConfig:
     """The first version of a development cluster's file.
 
     Args:
         regions: nodes take them in turn, and the logs' sequencers are in the first one; none: all nodes are in one, and regions are not played.
+        forwarded: regions are played without namespaces.
 
     Raises:
         LogDeviceError: INVALID_CONFIG, when the nodes cannot satisfy the replication property.
@@ -95,8 +99,9 @@ def make_config(
         raise ValueError("--logs: at least one")
     if racks < 1:
         raise ValueError("--racks: at least one")
-    if regions and nodes > layout.REGION_NODES_MAX:
-        raise ValueError(f"--nodes: {layout.REGION_NODES_MAX} at most are possible with regions")
+    nodes_max = layout.FORWARDED_NODES_MAX if forwarded else layout.REGION_NODES_MAX
+    if regions and nodes > nodes_max:
+        raise ValueError(f"--nodes: {nodes_max} at most are possible with regions")
     replication = ReplicationProperty.parse(replicate)
     count = max(1, len(regions))
 
@@ -104,7 +109,8 @@ def make_config(
         region = regions[index % count] if regions else "dev"
         return Location.parse(f"{region}.dc.cluster.row.rack{index // count % racks}")
 
-    host_of = layout.region_host if regions else layout.node_host
+    has_namespaces = bool(regions) and not forwarded
+    host_of = layout.region_host if has_namespaces else layout.node_host
     members = {
         NodeId(index): NodeConfig(
             node=NodeId(index),
@@ -133,7 +139,7 @@ def make_config(
         epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
         settings={
             # to look into it with whatever speaks HTTP; addresses of namespaces are no loopback addresses, so a token is needed there
-            "admin": {"expose": True} if regions else {"open_reads": True},
+            "admin": {"expose": True} if has_namespaces else {"open_reads": True},
             "maintenance": {"enabled": True},
             "rebuilding": {"enabled": rebuilding},
             **({"log_tree": {"enabled": True}} if log_tree else {}),
@@ -199,7 +205,12 @@ def parser() -> argparse.ArgumentParser:
         type=_regions,
         metavar="REGION,REGION,...",
         help=f"nodes stand in these, in turn ({NODES_OF_A_REGION} in each unless --nodes says otherwise), as far from each other as --rtt says; you type in the first "
-        "one, where the sequencers are. Takes root (default: no regions)",
+        "one, where the sequencers are (default: no regions)",
+    )
+    up.add_argument(
+        "--no-namespaces",
+        action="store_true",
+        help="with --regions: forward connections between nodes, not packets between namespaces of the network, as for who is not root",
     )
     up.add_argument(
         "--rtt",
@@ -379,12 +390,12 @@ def _status(directory: Path, *, as_json: bool) -> int:
     return health.exit_status
 
 
-def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:
+def _new_config(directory: Path, arguments: argparse.Namespace, played: PlayedRegions | None) -> ClusterConfig:
     regions: list[str] = arguments.regions or []
     usual = NODES_OF_A_REGION * len(regions) if regions else NODES
     nodes = usual if arguments.nodes is None else arguments.nodes
     racks = RACKS if arguments.racks is None else arguments.racks
-    brought = zookeeper_url(directory, regions) if regions else None
+    brought = zookeeper_url(directory, played.servers) if played is not None and played.servers else None
     return make_config(
         directory,
         nodes=nodes,
@@ -398,6 +409,7 @@ def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig
         store=arguments.store or STORE_KINDS[0],
         secure=arguments.secure is True,
         regions=regions,
+        forwarded=played is not None and played.forwarded,
     )
 
 
@@ -437,8 +449,9 @@ def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterC
     """
     config = current_config(directory)
     hosts = {member.host for member in config.nodes.values()}
-    host_of = layout.node_host if PlayedRegions.read(directory) is None else layout.region_host
-    if not any(member.host == host_of(directory, node) for node, member in config.nodes.items()):
+    played = PlayedRegions.read(directory)
+    host_of = partial(layout.node_host, directory) if played is None else partial(played.host_of, directory)
+    if not any(member.host == host_of(node) for node, member in config.nodes.items()):
         was = config.epoch_store.removeprefix("sqlite://").removesuffix("/epochs.sqlite")
         where = (
             f"{was} (its nodes are at {min(hosts)}, ...)"
@@ -476,8 +489,10 @@ def _played(directory: Path, arguments: argparse.Namespace, *, exists: bool) -> 
     """
     known = PlayedRegions.read(directory) if exists else None
     if known is None and (exists or not arguments.regions):
-        if arguments.rtt or arguments.bandwidth:
-            raise ValueError("--rtt and --bandwidth are between regions: say which, like --regions us,eu,ap")
+        if arguments.rtt or arguments.bandwidth or arguments.no_namespaces:
+            raise ValueError(
+                "--rtt, --bandwidth and --no-namespaces are between regions: say which, like --regions us,eu,ap"
+            )
         return None
     distances = Distances.parse(
         arguments.rtt or (RTT if known is None else str(known.distances)),
@@ -486,11 +501,19 @@ def _played(directory: Path, arguments: argparse.Namespace, *, exists: bool) -> 
     unknown = () if known is not None else distances.regions.difference(arguments.regions)
     if unknown:
         raise ValueError(f"--rtt: there is no region {min(unknown)}")
-    servers = () if arguments.epoch_store else tuple(arguments.regions or ())
-    problem = why_no_regions() or (why_no_zookeeper() if servers else None)
-    if problem is not None:
-        raise ValueError(f"--regions: {problem}")
-    return PlayedRegions(distances, servers if known is None else known.servers)
+    problem = why_no_regions()
+    if known is None:
+        forwarded = arguments.no_namespaces or problem is not None
+        servers = () if arguments.epoch_store or forwarded else tuple(arguments.regions)
+        known = PlayedRegions(distances, servers, forwarded)
+    if known.forwarded:
+        why = "" if problem is None else f": {problem}"
+        print(f"connections between regions are forwarded, not packets{why}", file=sys.stderr)
+    else:
+        problem = problem or (why_no_zookeeper() if known.servers else None)
+        if problem is not None:
+            raise ValueError(f"--regions: {problem}")
+    return dataclasses.replace(known, distances=distances)
 
 
 async def _listen(supervisor: Supervisor, directory: Path) -> None:
@@ -522,7 +545,7 @@ async def _up(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--dir: {directory} is no directory")
     exists = path.exists()
     played = _played(directory, arguments, exists=exists)
-    config = _existing_config(directory, arguments) if exists else _new_config(directory, arguments)
+    config = _existing_config(directory, arguments) if exists else _new_config(directory, arguments, played)
     keep_files_private()
     directory.mkdir(parents=True, exist_ok=True)
     interrupted = asyncio.Event()

@@ -20,6 +20,8 @@ ZOOKEEPER_PORT = 2181
 NODES_MAX = 250
 REGION_NODES_MAX = 200
 """Where regions are played: further machines follow."""
+FORWARDED_NODES_MAX = 120
+"""Where they are played without namespaces: as many addresses follow, where the nodes' processes stand."""
 
 
 def _digest(directory: Path) -> bytes:
@@ -46,6 +48,11 @@ def is_free(directory: Path) -> bool:
 def node_host(directory: Path, node: NodeId) -> str:
     """The address of a node."""
     return f"{address_range(directory)}.{node + 1}"
+
+
+def standing_host(directory: Path, node: NodeId) -> str:
+    """Where a node's process stands if connections to its address are forwarded to it."""
+    return f"{address_range(directory)}.{FORWARDED_NODES_MAX + node + 1}"
 
 
 def region_host(directory: Path, number: int) -> str:

@@ -13,7 +13,7 @@ from typing import Final, Self
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId
 from server.dev import layout
-from server.dev.region_network import Distances, PlayedMachine, RegionNetwork, why_no_regions
+from server.dev.region_network import Distances, ForwardedNetwork, PlayedMachine, RegionNetwork, why_no_regions
 from server.dev.supervisor import CommandError, NothingThereError, Supervisor
 from server.dev.zookeeper_server import Ensemble, ZooKeeperServer, ZooKeeperUnavailableError
 
@@ -36,6 +36,12 @@ class PlayedRegions:
     distances: Distances
     servers: tuple[str, ...] = ()
     """The regions in which ZooKeeper's servers stand that the cluster brings along; none: it uses others."""
+    forwarded: bool = False
+    """Connections are forwarded, not packets: there are no namespaces, and ZooKeeper's servers stand nowhere."""
+
+    def host_of(self, directory: Path, node: NodeId) -> str:
+        """The address of a node."""
+        return (layout.node_host if self.forwarded else layout.region_host)(directory, node)
 
     def write(self, directory: Path) -> None:
         """For the next start."""
@@ -43,6 +49,7 @@ class PlayedRegions:
             "rtt": str(self.distances),
             "bandwidth": self.distances.bandwidth_text,
             "zookeeper": list(self.servers),
+            "forwarded": self.forwarded,
         }
         layout.regions_file(directory).write_text(json.dumps(told) + "\n")
 
@@ -58,7 +65,8 @@ class PlayedRegions:
             return None
         try:
             told = json.loads(path.read_text())
-            return cls(Distances.parse(told["rtt"], told["bandwidth"]), tuple(told["zookeeper"]))
+            distances = Distances.parse(told["rtt"], told["bandwidth"])
+            return cls(distances, tuple(told["zookeeper"]), bool(told.get("forwarded")))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not tell what regions are played: {error}") from None
 
@@ -88,7 +96,8 @@ class RegionSupervisor(Supervisor):
             here: the region of whoever is on this machine itself; None: the first one.
         """
         super().__init__(directory, config)
-        self.network = RegionNetwork(played.distances)
+        self._played = played
+        self.network = (ForwardedNetwork if played.forwarded else RegionNetwork)(played.distances)
         self._here = here
         self._server_regions = played.servers
         self._servers: dict[str, ZooKeeperServer] = {}
@@ -101,9 +110,11 @@ class RegionSupervisor(Supervisor):
         return dict(self._servers)
 
     def host_of(self, node: NodeId) -> str:
-        return layout.region_host(self.directory, node)
+        return self._played.host_of(self.directory, node)
 
     def command(self, node: NodeId) -> list[str]:
+        if self._played.forwarded:
+            return [*super().command(node), "--stand-at", layout.standing_host(self.directory, node)]
         return ["ip", "netns", "exec", self._machine_name(f"n{node}"), *super().command(node)]
 
     def _machine_name(self, machine: str) -> str:
@@ -111,7 +122,8 @@ class RegionSupervisor(Supervisor):
 
     def _machine(self, node: NodeId) -> PlayedMachine:
         member = self.config.nodes[node]
-        return PlayedMachine(self._machine_name(f"n{node}"), member.host, member.location.region)
+        stands_at = layout.standing_host(self.directory, node) if self._played.forwarded else ""
+        return PlayedMachine(self._machine_name(f"n{node}"), member.host, member.location.region, stands_at=stands_at)
 
     async def start_all(self) -> None:
         """Start every node of the cluster, and ZooKeeper's servers if they are of its own.
@@ -134,7 +146,7 @@ class RegionSupervisor(Supervisor):
         try:
             await asyncio.to_thread(self.network.open, machines)
         except (OSError, subprocess.CalledProcessError) as error:
-            told = await asyncio.to_thread(why_no_regions)
+            told = None if self._played.forwarded else await asyncio.to_thread(why_no_regions)
             raise CommandError(told or f"the network of regions cannot be made: {error}") from None
         await self._start_servers(hosts)
         await super().start_all()

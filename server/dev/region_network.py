@@ -15,10 +15,11 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from logdevice_py.core.units import SECOND, format_duration, format_size, parse_duration, parse_size
 from logdevice_py.programs import own_program
+from server.dev.layout import NODE_PORT
 from server.dev.region_router import COMMAND_BYTES_MAX
 from server.dev.virtual_network import run
 
@@ -103,10 +104,15 @@ class PlayedMachine:
     """It is this machine itself, and has no namespace."""
     retransmissions: int | None = None
     """After so many in vain its kernel ends a connection; None: as kernels do, after a quarter of an hour."""
+    stands_at: str = ""
+    """Where its process really is, if connections are forwarded to it."""
 
 
 class RegionNetwork:
     """Machines in regions. All calls block, for milliseconds."""
+
+    PROGRAM: ClassVar = "server.dev.region_router"
+    """Of the process that plays the routes."""
 
     def __init__(self, distances: Distances) -> None:
         self._distances = distances
@@ -134,7 +140,7 @@ class RegionNetwork:
         try:
             with theirs:
                 self._router = subprocess.Popen(
-                    own_program("server.die_with_parent", os.getpid(), *own_program("server.dev.region_router")),
+                    own_program("server.die_with_parent", os.getpid(), *own_program(self.PROGRAM)),
                     stdin=theirs.fileno(),
                     start_new_session=True,
                 )
@@ -242,6 +248,25 @@ class RegionNetwork:
             raise OSError("the process that plays the routes between regions has ended")
         found: list[Any] = json.loads(answer)
         return found
+
+
+class ForwardedNetwork(RegionNetwork):
+    """The same for who may not make namespaces: all machines are this one, and a process forwards their connections."""
+
+    PROGRAM = "server.dev.region_forwarder"
+
+    def add(self, machine: PlayedMachine) -> None:
+        self._machines.append(machine)
+        if machine.is_here:
+            self._tell({"here": machine.region})
+            return
+        told = {"address": machine.address, "stands_at": machine.stands_at, "port": NODE_PORT, "region": machine.region}
+        problem = self._tell({"machine": told})
+        if problem:
+            raise OSError(problem[0])
+
+    def _take_away(self, machine: PlayedMachine) -> None:
+        """There is nothing but the process that forwards."""
 
 
 def _device(name: str) -> int:
