@@ -65,6 +65,8 @@ class NetworkSettings:
     dial_timeout: int = 2 * SECOND
     user_timeout: int = 20 * SECOND
     """A connection of which a direction is blocked for this long breaks."""
+    closes_dead: bool = False
+    """A process closes its connection to a node that counts as dead when what it sent is held back, as in production: else it waits for the end of the block."""
     output_bytes_congested: int = 256 << 10
     """A sender is told when this much of a connection is sent and has not arrived, and when a quarter of it is left."""
     output_bytes_max: int = 16 << 20

@@ -54,6 +54,7 @@ class Process:
         settings: RuntimeSettings | None = None,
         security: SecuritySettings | None = None,
         principals: Principals | None = None,
+        is_alive: Callable[[NodeId], bool] = lambda node: True,
         check: Callable[[], None] | None = None,
         on_congestion: Callable[[PeerId, bool, Micros], None] = lambda peer, congested, now: None,
     ) -> None:
@@ -72,6 +73,7 @@ class Process:
             settings: of its connections.
             security: what its peers have to prove.
             principals: is told who its clients are.
+            is_alive: whether a node counts as alive for it.
             check: called after every turn: asserts what must hold.
             on_congestion: an event of the machine: much waits for a peer, or that is over.
         """
@@ -98,6 +100,7 @@ class Process:
             settings or RuntimeSettings(),
             security or SecuritySettings(),
             Principals() if principals is None else principals,
+            is_alive,
         )
         self._turn = Turn(
             machine,

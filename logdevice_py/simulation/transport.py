@@ -77,10 +77,11 @@ class SimTransport:
         settings: RuntimeSettings,
         security: SecuritySettings,
         principals: Principals,
+        is_alive: Callable[[NodeId], bool],
     ) -> None:
         """
         Args:
-            address, identity, is_member: of the process, as there.
+            address, identity, is_member, is_alive: of the process, as there.
             rng: of the process: for pauses between dials.
             principals: is told who clients are.
         """
@@ -92,6 +93,7 @@ class SimTransport:
         self._rng = rng
         self._trace = trace
         self._settings = settings
+        self._is_alive = is_alive
         # a newer cluster file comes to each machine in its own time: hearing of it does not bring it
         self._introduction = Introduction(
             identity, is_member, settings, lambda version: None, security=security, principals=principals
@@ -169,6 +171,17 @@ class SimTransport:
             data = frames[0] if len(frames) == 1 else b"".join(frames)
             self._trace.cover(data)
             end.send(data)
+        if self._network.blocks and self._network.settings.closes_dead:
+            self._close_dead()
+
+    def _close_dead(self) -> None:
+        """As in production: a connection to a node that counts as dead is closed when nothing that was sent arrives."""
+        for peer, route in self._routes.items():
+            end = route.end
+            if end is not None and end.held and not self._is_alive(NodeId(peer)):
+                self._trace.note(self._scheduler.now, self._owner.name, "closes the connection to dead", peer)
+                # an event of its own, since this is called within a turn
+                self._scheduler.at(self._scheduler.now, lambda end=end: self._network.abandon(end))  # type: ignore[misc]
 
     def connect(self, node: int) -> None:
         """Dial a node if there is no connection to it."""

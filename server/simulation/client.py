@@ -109,6 +109,7 @@ class SimClient:
             turn_max=cluster.turn_max,
             security=cluster.security,
             principals=self.session.routes.principals,
+            is_alive=self.session.view.is_alive,
         )
 
     def event(self, handler: Callable[[Micros], None]) -> None:

@@ -273,6 +273,7 @@ class SimNode:
             settings=settings.runtime,
             security=settings.security,
             principals=principals,
+            is_alive=root.gossip.is_alive,
             check=check if cluster.checks else None,
             on_congestion=root.on_congestion,
         )

@@ -156,6 +156,8 @@ _EXTRAS_FROM: Final = 100
 _EXTRAS_SHARE: Final = 0.15
 _REGIONS_SHARE: Final = 0.12
 _HEDGES_SHARE: Final = 0.2
+_CLOSES_DEAD_SHARE: Final = 0.7
+"""Of runs whose connections to nodes that count as dead are closed when nothing passes, as in production; in the others they outlast short blocks."""
 _OF_REGIONS: Final = ("region:2", "region:2,node:3")
 """What logs promise where nodes stand in regions."""
 _DEVOTIONS: Final = ("moves", "removals", "regions", "hedges")
@@ -303,6 +305,8 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     hedging = random.Random(f"hedges {seed}")
     if seed >= _EXTRAS_FROM and hedging.random() < _HEDGES_SHARE:
         _let_hedge(made, hedging)
+    if seed >= _EXTRAS_FROM:
+        made.network.closes_dead = random.Random(f"dead connections {seed}").random() < _CLOSES_DEAD_SHARE
     if moves:
         made.move_interval = moving.choice([1, 2, 5]) * SECOND
     if removals:

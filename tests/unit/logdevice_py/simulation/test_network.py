@@ -67,6 +67,8 @@ class Pair:
         self.outboxes = [Outbox(), Outbox()]
         self.members = {NodeId(0), NodeId(1)}
         """Of the cluster file of node 1."""
+        self.dead: set[NodeId] = set()
+        """That count as dead."""
         self._how = (seed, runtime, versions or Versions())
         self.processes = [self._process(node) for node in (0, 1)]
         self.sent = 0
@@ -96,6 +98,7 @@ class Pair:
             trace=self.trace,
             turn_max=0,
             settings=runtime if node else None,
+            is_alive=lambda member: member not in self.dead,
             on_congestion=machine.on_congestion,
         )
 
@@ -401,6 +404,25 @@ class TestPartitions:
         pair.pass_time()
         assert pair.got == [1, 2]
         assert pair.network.effects == {"second": 1}
+
+    @pytest.mark.parametrize(
+        ("closes", "dead", "got"), [(False, True, [1, 2, 3]), (True, False, [1, 2, 3]), (True, True, [1, 3])]
+    )
+    def test_a_blocked_connection_to_a_node_that_counts_as_dead_is_closed_and_dialled_again(
+        self, closes: bool, dead: bool, got: list[int]
+    ) -> None:
+        pair = Pair(closes_dead=closes).connected()
+        pair.network.block(0, 1)
+        if dead:
+            pair.dead.add(NodeId(1))
+        pair.send()
+        pair.pass_time(SECOND)
+        assert pair.machines[0].story == (["up", "down"] if got == [1, 3] else ["up"])
+        pair.network.unblock(0, 1)
+        pair.pass_time(2 * SECOND)
+        pair.send()
+        pair.pass_time()
+        assert pair.got == got
 
 
 class TestCrash:
