@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from ldquery.session import LDQuery
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
@@ -90,6 +91,11 @@ class ChaosCluster:
             for node, child in sorted(self.supervisor.children.items())
             if child.process.returncode is not None and not child.asked_to_stop
         ]
+
+    def waits(self) -> list[str]:
+        """What nodes say that they wait for, and for how long."""
+        with LDQuery(self.file, deadline=20) as session:
+            return [str(row) for row in session.query("SELECT * FROM waits").to_dicts()]
 
     def printed(self, node: int) -> str:
         """What a node wrote on its terminal."""

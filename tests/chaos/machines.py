@@ -9,6 +9,7 @@ import asyncio
 import errno
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from server.dev.virtual_network import run
 
@@ -47,6 +48,6 @@ class SmallDisk:
         self._ballast.unlink(missing_ok=True)
 
 
-async def off_loop(function: object, *arguments: object) -> object:
+async def off_loop(function: object, *arguments: object) -> Any:
     """Run something that waits for the kernel beside the loop."""
     return await asyncio.to_thread(function, *arguments)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from pathlib import Path
 from storage_node.log_store.settings import STORE_KINDS
 from tests.chaos.applications import ChaosApplications
 from tests.chaos.cluster import ChaosCluster, chaos_cluster
+from tests.chaos.machines import off_loop
 from tests.chaos.nemesis import ChaosNemesis
 from tests.chaos.regions import RegionNemesis, region_chaos_cluster
 
@@ -113,7 +114,8 @@ async def run_chaos(
             gone_on = await applications.until_all_go_on(timeout=CALM_BOUND)
             await applications.finish(timeout=CALM_BOUND)
         except BaseException as error:
-            error.add_note("\n".join([f"seed {seed}", *nemesis.story, *cluster.exits()]))
+            waits = await off_loop(cluster.waits) if isinstance(error, TimeoutError) else []
+            error.add_note("\n".join([f"seed {seed}", *nemesis.story, *cluster.exits(), *waits]))
             raise
         finally:
             await applications.close()
