@@ -103,7 +103,11 @@ async def killed(given: argparse.Namespace, directory: Path) -> int:
         await seen.all_read(30)
         reading.cancel()
         near = seen.delays(lambda at: any(0 <= at - kill < NEAR_SECONDS for kill in kills))
-        tell("from acknowledgement to a reader that waits", writes=len(seen.acknowledged), **percentiles(seen.delays(lambda at: True)))
+        tell(
+            "from acknowledgement to a reader that waits",
+            writes=len(seen.acknowledged),
+            **percentiles(seen.delays(lambda at: True)),
+        )
         tell("of those within 3 s of a kill", writes=len(near), kills=len(kills), **percentiles(near))
         waits = [seen.acknowledged[docid] - began for docid, began in seen.began.items()]
         tell("writes", **percentiles(waits))

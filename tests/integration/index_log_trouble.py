@@ -40,8 +40,10 @@ class IndexLogProcesses:
         dealing = own_program("indexlog.cli.main", "-c", cluster, "deal", "--every", "100ms")
         merging = own_program("indexlog.cli.main", "-c", cluster, "optimize", "--all", "--every", "150ms")
         self.ports = free_ports(2, HOST)
-        serving = [own_program("indexlog.serving.ldindexd", "-c", cluster, "--listen", f"{HOST}:{p}") for p in self.ports]
-        all_jobs = "--deal-every 300ms --optimize-every 1s --collect-every 1s --grace 5s".split()
+        serving = [
+            own_program("indexlog.serving.ldindexd", "-c", cluster, "--listen", f"{HOST}:{p}") for p in self.ports
+        ]
+        all_jobs = ["--deal-every", "300ms", "--optimize-every", "1s", "--collect-every", "1s", "--grace", "5s"]
         self._commands = {
             "dealer 1": dealing,
             "dealer 2": dealing,

@@ -60,9 +60,7 @@ class SparkJobs:
         command = [sys.executable, str(Path(__file__).with_name("index_log_job.py")), *arguments]
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
         with self.said.open("ab") as output:
-            process = subprocess.Popen(
-                command, env=environment, cwd=self._directory, stdout=output, stderr=output
-            )
+            process = subprocess.Popen(command, env=environment, cwd=self._directory, stdout=output, stderr=output)
         try:
             yield process
         finally:

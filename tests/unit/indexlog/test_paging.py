@@ -307,7 +307,7 @@ def test_pages_have_5_mb_at_most(bench: Bench) -> None:
     bench.raw[1].append(None)
     bench.apply(m.Deal(1, 1, 1, 1, 0, 0, "1/1", slices))
     of_slice = pages()
-    assert sum(of_slice, []) == docids
+    assert [docid for page in of_slice for docid in page] == docids
     output = write_run(bench.store, "1/file", PartKind.SORTED, 1, [table])
     assert output is not None
     bench.apply(m.Replace(1, "books", [("1/1", 0)], True, [output]))
