@@ -251,7 +251,7 @@ class _Walk:
 
     def _kept(self, ranges: tuple[Integers, Integers], kind: pa.DataType, are_null: pa.Array | None = None) -> pa.Array:
         """As `_copied`, as a dictionary: nothing is copied."""
-        numbers = pa.array(np.arange(0, 2 * len(ranges[0]), 2, np.int32))
+        numbers = pa.array(np.arange(0, 2 * len(ranges[0]), 2, dtype=np.int32))
         if are_null is not None:
             numbers = pc.if_else(are_null, pa.scalar(None, pa.int32()), numbers)
         return pa.DictionaryArray.from_arrays(numbers, self._with_gaps(ranges, kind, None))
