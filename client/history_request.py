@@ -41,7 +41,7 @@ class HistorySession(Protocol):
 class HistoryRequest:
     """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
 
-    __slots__ = ("_done", "_log", "_open", "_reader", "_session")
+    __slots__ = ("_done", "_log", "_open", "_reader", "_session", "is_whole")
 
     def __init__(self, session: HistorySession, log: LogId, done: HistoryKnown, open_: OpenHistories) -> None:
         self._session = session
@@ -49,6 +49,8 @@ class HistoryRequest:
         self._log = log
         self._done = done
         self._reader: MetadataHistoryReader | None = None
+        self.is_whole = False
+        """Once it is answered: so many shards have told that no later record can be missing."""
 
     def start(self, now: Micros) -> None:
         """Read, as the newest cluster file says; anew when it is being read."""
@@ -69,6 +71,7 @@ class HistoryRequest:
         self._reader = None
         self._open.remove(self)
         hidden = reader.unreadable_from
+        self.is_whole = reader.authoritative
         self._session.metadata_repair.note(self._log, found=bool(reader.history))
         if not reader.authoritative:
             self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)

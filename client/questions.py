@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from client.arguments import count_argument, key_argument, lsn_argument, time_argument, timeout_argument
 from client.client_operations import ClientOperations
@@ -38,10 +39,12 @@ from logdevice_py.core.lsn import (
     compose_lsn,
     epoch_of,
 )
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
+_T = TypeVar("_T")
 TIME_MIN = Timestamp(-(1 << 63))
 TIME_MAX = Timestamp((1 << 63) - 1)
 _EVERYTHING = Span(LSN_OLDEST, None)
@@ -64,7 +67,7 @@ class LogQuestions(ClientOperations):
 
     def __init__(self) -> None:
         self._histories: dict[LogId, tuple[Epoch, tuple[EpochInterval, ...]]] = {}
-        """The nodesets of logs, and the epoch up to which they are known: they never change for an epoch of which anything can be read."""
+        """The nodesets of logs, and the epoch up to which they are known. Shards that join one later matter only where others lost what they held (`_asked`)."""
         self._remembered = RememberedSegments()
 
     # What the client has
@@ -124,20 +127,25 @@ class LogQuestions(ClientOperations):
             LogDeviceError: INVALID_PARAM; NOTFOUND; PARTIAL: too few shards answered; TIMEDOUT, AGAIN: where the log lies is not known.
         """
         asked = _release_source(source)
-        log_id, left = await self.known_log(log), self._timeout_us(timeout)
-        until = self.now() + left
-        intervals, certain = await self._history(log_id, left)
-        if certain < EPOCH_MAX:
-            raise _history_unknown(log_id)
-        if not intervals:
-            return LSN(LSN_INVALID)
-        parts = LogParts(intervals, LSN_MAX, self.session.config)
-        future = self.future()
-        request = self.session.look_ups.release(log_id, parts, asked, future, self.now(), max(0, until - self.now()))
-        try:
-            return LSN(await self._answer(future))
-        finally:
-            self.session.look_ups.cancel(request)
+        log_id, until = await self.known_log(log), self.now() + self._timeout_us(timeout)
+
+        async def parts() -> LogParts:
+            intervals, certain = await self._history(log_id, max(0, until - self.now()))
+            if certain < EPOCH_MAX:
+                raise _history_unknown(log_id)
+            return LogParts(intervals, LSN_MAX, self.session.config)
+
+        async def ask(parts: LogParts) -> LSN:
+            if not list(parts):
+                return LSN(LSN_INVALID)
+            future, left = self.future(), max(0, until - self.now())
+            request = self.session.look_ups.release(log_id, parts, asked, future, self.now(), left)
+            try:
+                return LSN(await self._answer(future))
+            finally:
+                self.session.look_ups.cancel(request)
+
+        return await self._asked(ask, await parts(), parts)
 
     async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
         """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
@@ -248,6 +256,7 @@ class LogQuestions(ClientOperations):
         tail = await self.tail_lsn(log_id, timeout=timeout)
         if not tail or first > last:
             return 0
+        self._histories.pop(log_id, None)  # what shards hold that joined a nodeset since counts, too
         parts = await self._parts(log_id, tail, until)
         future = self.future()
         request = self.session.look_ups.size(log_id, parts, first, last, future, self.now(), max(0, until - self.now()))
@@ -314,15 +323,17 @@ class LogQuestions(ClientOperations):
         return found, trim_point
 
     async def _known_epochs(self, log: LogId, parts: LogParts, first: Epoch, last: Epoch, until: int) -> KnownEpochs:
-        future = self.future()
-        left = max(0, until - self.now())
-        request = self.session.look_ups.epochs(log, parts, first, last, future, self.now(), left)
-        try:
-            known = await self._answer(future)
-        finally:
-            self.session.look_ups.cancel(request)
-        assert isinstance(known, KnownEpochs)
-        return known
+        async def ask(parts: LogParts) -> KnownEpochs:
+            future, left = self.future(), max(0, until - self.now())
+            request = self.session.look_ups.epochs(log, parts, first, last, future, self.now(), left)
+            try:
+                known = await self._answer(future)
+            finally:
+                self.session.look_ups.cancel(request)
+            assert isinstance(known, KnownEpochs)
+            return known
+
+        return await self._asked(ask, parts, lambda: self._parts_anew(log, LSN(compose_lsn(last, ESN_MAX)), until))
 
     async def _find(self, log: LogId, target: FindTarget, timeout: float | None) -> tuple[FoundPlace, LSN]:
         """What was found up to the tail, and the tail."""
@@ -343,17 +354,37 @@ class LogQuestions(ClientOperations):
         return await self._find_between(log, target, span.first, LSN(last), until)
 
     async def _find_between(self, log: LogId, target: FindTarget, first: Lsn, last: LSN, until: int) -> FoundPlace:
+        async def ask(parts: LogParts) -> FoundPlace:
+            future, left = self.future(), max(0, until - self.now())
+            request = self.session.look_ups.find(log, parts, target, first, Lsn(last), future, self.now(), left)
+            try:
+                found = await self._answer(future)
+            finally:
+                self.session.look_ups.cancel(request)
+            assert isinstance(found, FoundPlace)
+            return found
+
         parts = await self._parts(log, last, until)
-        future = self.future()
-        request = self.session.look_ups.find(
-            log, parts, target, first, Lsn(last), future, self.now(), max(0, until - self.now())
-        )
-        try:
-            found = await self._answer(future)
-        finally:
-            self.session.look_ups.cancel(request)
-        assert isinstance(found, FoundPlace)
-        return found
+        return await self._asked(ask, parts, lambda: self._parts_anew(log, last, until))
+
+    @staticmethod
+    async def _asked(
+        ask: Callable[[LogParts], Awaitable[_T]], parts: LogParts, parts_anew: Callable[[], Awaitable[LogParts]]
+    ) -> _T:
+        """What shards answer. Where it rests on shards that lost what they held, the nodesets are read anew, and those that joined them are asked as well."""
+        known: frozenset[ShardId] = frozenset()
+        while True:
+            found = await ask(parts)
+            if parts.lost <= known:
+                return found
+            hit("look_up_again_by_later_nodesets")
+            known |= parts.lost
+            parts = await parts_anew()
+
+    async def _parts_anew(self, log: LogId, last: LSN, until: int) -> LogParts:
+        """As `_parts`, of nodesets that are read from now on."""
+        self._histories.pop(log, None)
+        return await self._parts(log, last, until)
 
     async def _parts(self, log: LogId, tail: LSN, until: int) -> LogParts:
         """Where the log lies up to its tail."""

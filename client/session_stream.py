@@ -10,7 +10,9 @@ from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession
+from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 
 class SessionStream:
@@ -70,7 +72,11 @@ class SessionStream:
     def _request_history(self, now: Micros) -> None:
         if self._history is not None:
             self._history.cancel()
-        self._history = self._session.histories.read(self.stream.log, now, self.stream.on_history)
+        self._history = self._session.histories.read(self.stream.log, now, self._on_history)
+
+    def _on_history(self, history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
+        is_whole = self._history is not None and self._history.is_whole
+        self.stream.on_history(history, now, certain, is_whole=is_whole)
 
     def _explain_history(self) -> str:
         return "the metadata log" if self._history is None else self._history.waiting_for()

@@ -12,7 +12,14 @@ from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, EPOCH_MIN, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, TIMESTAMP_UNKNOWN, EpochInterval, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import (
+    HISTORY_MAX,
+    JOINED_MAX,
+    TIMESTAMP_UNKNOWN,
+    EpochInterval,
+    EpochMetaData,
+)
+from logdevice_py.metadata.widening import Widening
 
 NOBODY = NodeId(-1)
 
@@ -39,6 +46,9 @@ class ToNextEpoch:
     without."""
     trimmed_before: Epoch = EPOCH_INVALID
     """Intervals that end before this epoch are left out when one is added: everything of them is trimmed everywhere."""
+    widenings: tuple[Widening, ...] = ()
+    """Nodesets of earlier epochs, all clean, that are to be wider from here on. Like the one that is wanted they wait until the current interval is in the metadata
+    log."""
 
     def __post_init__(self) -> None:
         assert not self.provision or self.interval is not None, "a log cannot be provisioned without a nodeset"
@@ -62,6 +72,8 @@ class ToNextEpoch:
             marks.hit("older_epochs_get_labels")
             history = tuple([interval.labelled(self.location) for interval in current.history])
             taken = replace(taken, history=history, written=False)
+        if self.widenings and current.written:
+            taken = self._widened(taken, epoch)
         if self.interval is None or self.interval.same_placement(taken.current):
             return taken
         if self.interval.config_version < current.current.config_version:
@@ -81,6 +93,22 @@ class ToNextEpoch:
         history = (*needed, self._interval(self.interval, epoch))
         return replace(taken, history=history, written=False, replication_changed_at=self.timestamp)
 
+    def _widened(self, taken: EpochMetaData, epoch: Epoch) -> EpochMetaData:
+        wider = {each.narrow.since: each for each in self.widenings}
+        history = list(taken.history)
+        for at, interval in enumerate(history[:-1]):
+            each = wider.get(interval.since)
+            if each is not None and each.narrow == interval:
+                history[at] = replace(each.wide, widened=epoch)
+        if history == list(taken.history):
+            marks.hit("nodesets_are_others_than_those_to_widen")
+            return taken
+        if sum(len(interval.joined) for interval in history) > JOINED_MAX:
+            marks.hit("nodesets_stay_narrow")
+            return taken
+        marks.hit("earlier_nodesets_widened")
+        return replace(taken, history=tuple(history), written=False)
+
     @staticmethod
     def _interval(wanted: EpochInterval, since: Epoch) -> EpochInterval:
         return replace(wanted, since=since, nodeset=tuple(sorted(wanted.nodeset)))
@@ -94,15 +122,16 @@ def needed_history(history: tuple[EpochInterval, ...], trimmed_before: Epoch) ->
 
 @dataclass(frozen=True, slots=True)
 class ToWritten:
-    """Note that the current interval is in the metadata log. STALE when another interval is current; EMPTY when there is none."""
+    """Note that the present history is in the metadata log. STALE when the history is another one; EMPTY when there is none."""
 
-    interval: EpochInterval
-    """The interval that was written to the metadata log."""
+    history: tuple[EpochInterval, ...]
+    """The history that was written to the metadata log. Its last interval would not do: who notes it late, because an answer was lost, must not say that of a history of
+    which earlier nodesets are wider since."""
 
     def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
         if current is None:
             return Status.EMPTY
-        if current.current != self.interval:
+        if current.history != self.history:
             return Status.STALE
         return current if current.written else replace(current, written=True)
 

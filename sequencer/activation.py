@@ -19,6 +19,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.metadata.wanted_placement import WantedPlacement
+from logdevice_py.metadata.widening import Widening
 from sequencer.context import SequencerContext
 from sequencer.history_trim import HistoryTrim
 
@@ -56,6 +57,8 @@ class TakeEpoch:
     """The log is strictly ordered from this epoch on, unless it is already. A node that knows an older cluster file does not take it back."""
     trimmed_before: Epoch = EPOCH_INVALID
     """As in `ToNextEpoch`."""
+    widenings: tuple[Widening, ...] = ()
+    """As in `ToNextEpoch`."""
 
     def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
         interval = None
@@ -66,7 +69,15 @@ class TakeEpoch:
             return Status.AGAIN
         is_latest = current is None or self.config.version >= current.current.config_version
         location = self.config.location if is_latest else None
-        to_next = ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location, self.trimmed_before)
+        to_next = ToNextEpoch(
+            interval,
+            self.acceptable_epoch,
+            provision,
+            self.timestamp,
+            location,
+            self.trimmed_before,
+            self.widenings if is_latest else (),
+        )
         taken = to_next(current)
         if not isinstance(taken, EpochMetaData):
             return taken
@@ -99,6 +110,8 @@ class ActivationOwner(Protocol):
     """Somebody wants to guard an append to the log."""
     history_trim: HistoryTrim
     """Says which intervals of the history nobody needs."""
+    widenings: tuple[Widening, ...]
+    """Nodesets of earlier epochs that are to be wider, because rebuilding finds no place there."""
 
     def on_epoch_taken(self, metadata: EpochMetaData, token: int, now: Micros) -> None:
         """The epoch `metadata.given_epoch` belongs to this activation alone. `token`: of the request to the epoch store that took it."""
@@ -184,7 +197,9 @@ class Activation:
         strict = owner.attributes.strict_order
         guarded = owner.wants_guards or owner.attributes.ordered_time
         before = owner.history_trim.trimmed_before
-        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, guarded, strict, before)
+        updater = TakeEpoch(
+            placement, acceptable, self._provision, stamp, context.config, guarded, strict, before, owner.widenings
+        )
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:

@@ -266,7 +266,7 @@ class MetadataLogWrite:
     def _note(self, now: Micros) -> None:
         self._timer = None
         if self.state is MetadataLogState.NOTING:
-            updater = ToWritten(self._metadata.current)
+            updater = ToWritten(self._metadata.history)
             operation = UpdateMetadata(data_log_of(self.log), updater, self.context.node)
             self.context.epoch_store.submit(operation, self._on_noted, now)
 
@@ -279,7 +279,7 @@ class MetadataLogWrite:
             self.state = MetadataLogState.DONE
             if stored.given_epoch > self._epoch and stored.writer != self.context.node:
                 self._owner.on_sealed(Epoch(stored.given_epoch - 1), stored.writer, now)
-            # STALE is as good as OK: a later interval could only be put there after this one was known to be written.
+            # STALE is as good as OK: another history could only be put there after this one was known to be written.
             self._owner.on_metadata_written(now)
             return
         marks.hit("metadata_note_failed")

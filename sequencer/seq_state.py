@@ -23,7 +23,7 @@ from typing import Final
 
 from epoch_store.interface import ReadMetadata, Result
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, NodeId, PeerId, is_internal_log
+from logdevice_py.core.ids import LogId, NodeId, PeerId, is_client, is_internal_log
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -38,6 +38,7 @@ _TAIL = int(SeqStateFlags.TAIL)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
 _ONLY_READS = int(SeqStateFlags.ONLY_READS)
 _STORE_METADATA = int(SeqStateFlags.STORE_METADATA)
+_WIDEN = int(SeqStateFlags.WIDEN)
 _LOOKS_MAX: Final = 500
 """Requests of one log that are looked at in a turn: to answer one takes some 10 us."""
 
@@ -241,8 +242,15 @@ class SeqStateService:
             request.reactivated = True
             sequencer.activate(now)
             return False
-        if request.flags & (_TAIL | _WAIT_FOR_RECOVERY) and not sequencer.is_released:
+        if request.flags & (_TAIL | _WAIT_FOR_RECOVERY | _WIDEN) and not sequencer.is_released:
             return False
+        if request.flags & _WIDEN and not is_client(request.peer):
+            if sequencer.activation is not None:
+                return False
+            if not request.reactivated and sequencer.widen(now):
+                marks.hit("sequencer_is_asked_for_wider_nodesets")
+                request.min_epoch, request.reactivated = Epoch(current.epoch + 1), True
+                return False
         if request.flags & _TAIL and (
             request.verified != current.epoch or sequencer.last_released < request.acknowledged
         ):

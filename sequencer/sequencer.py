@@ -18,6 +18,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.token_bucket import Meter, metered
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
+from logdevice_py.metadata.widening import Widening, widened
 from logdevice_py.protocol.messages import Append, GuardedAppend, Stored
 from sequencer.activation import Activation, wanted_placement
 from sequencer.activation_limit import ActivationLimit
@@ -135,6 +136,7 @@ class Sequencer:
         "tail_timestamp",
         "wants_guards",
         "watched",
+        "widenings",
         "withheld",
     )
 
@@ -182,6 +184,8 @@ class Sequencer:
         """Somebody waits for changes."""
         self.metadata_upkeep = MetadataUpkeep(log, context, self)
         self.history_trim = HistoryTrim()
+        self.widenings: tuple[Widening, ...] = ()
+        """Nodesets of earlier epochs that the next epoch is to make wider."""
         self.rolling: Rolling | None = Rolling(self, context.roll_turns) if _rolls(log, attributes) else None
         """None: epochs of the log are not ended because of their age or size."""
         self.meter: Meter | None = _meter(log, attributes)
@@ -267,6 +271,7 @@ class Sequencer:
         assert epoch > self.epoch, (epoch, self.epoch)
         self._hooks.before_new_epoch(self, now)
         self.activation = None
+        self.widenings = ()
         old, oldest = self.current, self.draining
         if len(metadata.history) >= HISTORY_LONG > (0 if self.metadata is None else len(self.metadata.history)):
             text = f"log {self.log} had {len(metadata.history)} nodesets in epochs of which something is not trimmed: after {HISTORY_MAX} it keeps the one that it has, whatever becomes of its shards"
@@ -361,6 +366,22 @@ class Sequencer:
             self.activate(now)
         else:
             self.metadata_upkeep.follow_moves(metadata, now)
+
+    def widen(self, now: Micros) -> bool:
+        """Rebuilding finds no place for copies of earlier epochs: get an epoch that makes their nodesets wider. False: none is short of shards, or none would help.
+
+        Only when the current epoch is released: then all earlier ones are clean.
+        """
+        metadata, context = self.metadata, self.context
+        if not self.is_released or metadata is None or self.activation is not None:
+            return False
+        wanted = context.nodeset(self.log, self.attributes) or ()
+        found = [widened(each, wanted, context.config, context.cluster) for each in metadata.history[:-1]]
+        self.widenings = tuple(each for each in found if each is not None)
+        if self.widenings:
+            marks.hit("earlier_nodesets_are_short_of_shards")
+            self.activate(now)
+        return bool(self.widenings)
 
     def on_attributes(self, attributes: LogAttributes, now: Micros) -> None:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""

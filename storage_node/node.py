@@ -152,7 +152,7 @@ class ShardMachines:
         self.shard.judge_writable()
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
         self.rebuild_store.on_taken = self.donor.on_copies_taken
-        self.repairs.is_re_replicated = context.is_re_replicated
+        self.repairs.re_replicated_by_now = context.re_replicated_by_now
         self.purges.lost = context
 
     def end_turn(self, now: Micros) -> None:

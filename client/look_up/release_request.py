@@ -78,6 +78,7 @@ class ReleaseRequest(SurveyRequest):
                 heard.append(shard)
         verdict = domains.f_majority(heard)
         if verdict is FMajority.NON_AUTHORITATIVE:
+            self._parts.lost |= {shard for shard in domains.shards if shard not in heard}
             return all(shard in answers for shard in domains.shards if shard in self._parts.present)
         return verdict is not FMajority.NONE
 

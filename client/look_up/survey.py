@@ -38,7 +38,7 @@ class SurveyContext:
 class LogParts:
     """The parts of a log that lie on the same nodeset, up to some LSN."""
 
-    __slots__ = ("_parts", "present")
+    __slots__ = ("_parts", "lost", "present")
 
     def __init__(self, intervals: Sequence[EpochInterval], last: Lsn, config: ClusterConfig) -> None:
         """
@@ -50,6 +50,9 @@ class LogParts:
         self._parts: list[tuple[EpochInterval, Lsn, FailureDomains]] = []
         self.present: list[ShardId] = []
         """The shards to ask: those that the cluster still has."""
+        self.lost: frozenset[ShardId] = frozenset()
+        """Where so many have lost what they held that a copyset fits on them: these. What was found is right only by nodesets that were read since they are known to have lost it: others
+        may have got it (`logdevice_py/metadata/widening.py`)."""
         known = set(config.storage_shards())
         wanted: set[ShardId] = set()
         for index, interval in enumerate(intervals):
@@ -92,7 +95,7 @@ def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
     for interval, end, domains in parts:
         if end <= above:
             continue
-        complete, heard = [], set()
+        complete, heard, gone = [], set(), set()
         for shard in domains.shards:
             answer = answers.get(shard)
             lost = shard not in parts.present
@@ -103,12 +106,15 @@ def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
                     heard.add(shard)
                     if not lost:
                         complete.append(shard)
+            if lost:
+                gone.add(shard)
             domains.set_authority(shard, Authority.UNDERREPLICATION if lost else Authority.FULLY_AUTHORITATIVE)
         verdict = domains.f_majority(complete)
         if verdict is FMajority.NONE:
             return False
         if verdict is FMajority.NON_AUTHORITATIVE:
             hit("look_up_non_authoritative")
+            parts.lost |= gone
             if not all(shard in heard for shard in domains.shards if shard in parts.present):
                 return False
     return True

@@ -29,6 +29,14 @@ class EpochHistory:
         assert intervals, "an empty history says nothing"
         if not self._intervals or intervals[-1].since >= self._intervals[-1].since:
             first = intervals[0].since
+            known = {interval.since: interval for interval in self._intervals}
+            # no shard leaves a nodeset: where one that was known is wider, what was read now is an earlier record
+            intervals = tuple(
+                before
+                if (before := known.get(interval.since)) is not None and before.widened > interval.widened
+                else interval
+                for interval in intervals
+            )
             # whoever reads one of the intervals that were left out since knows it by its index
             self._intervals = (*(each for each in self._intervals if each.since < first), *intervals)
             self._since = [interval.since for interval in self._intervals]

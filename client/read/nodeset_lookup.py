@@ -36,6 +36,10 @@ class NodesetLookup:
         self.history = EpochHistory()
         self.released: Lsn = LSN_INVALID
         """Everything up to here is released, as far as any shard said."""
+        self.read_at = Micros(-1)
+        """When the last reading began that missed nothing; -1: there was none."""
+        self._wanted_at = Micros(-1)
+        """A reading is wanted that begins at this time or later."""
         self._request = request
         self._timers = timers
         self._settings = settings
@@ -62,8 +66,23 @@ class NodesetLookup:
         if now >= self._asked_at + self._settings.nodeset_lookup_us:
             self.ask(now)
 
-    def take(self, intervals: tuple[EpochInterval, ...], certain: Epoch, now: Micros) -> bool:
-        """The history that was asked for, which is certain up to an epoch; False when there is none yet, or nobody asked."""
+    def is_later_than(self, evidence: Micros, now: Micros) -> bool:
+        """Whether the history was read since something was heard that says that shards lost their data, or that others have it by now. Where it was not, it is
+        read: the nodeset may be wider than it was, and who joined it may have what is missing (rule Later history)."""
+        if self.read_at >= evidence:
+            return True
+        self._wanted_at = max(self._wanted_at, evidence)
+        self.ask(now)
+        return False
+
+    def take(
+        self, intervals: tuple[EpochInterval, ...], certain: Epoch, now: Micros, *, is_whole: bool = True
+    ) -> bool:
+        """The history that was asked for, which is certain up to an epoch; False when there is none yet, or nobody asked.
+
+        Args:
+            is_whole: so many shards have told that no later record can be missing.
+        """
         asked, self._asked = self._asked, None
         if asked is None:
             return False
@@ -74,6 +93,10 @@ class NodesetLookup:
             hit("read_history_in_part")
         else:
             self._pauses = self._new_pauses()
+            if is_whole:
+                self.read_at = self._asked_at
+        if self.read_at < self._wanted_at and _PAUSE not in self._timers:
+            self._timers.set(_PAUSE, now + next(self._pauses), self.ask)
         self.history.update(intervals, certain=min(asked, certain))
         return True
 

@@ -126,7 +126,7 @@ class OpenStreams:
     @handles(ShardStatus)
     def on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
         """Shards whose silence does not prove what it seems to."""
-        if self._statuses.take(peer, message):
+        if self._statuses.take(peer, message, now):
             for stream in list(self._by_id.values()):
                 stream.on_shard_statuses(self._statuses, now)
 

@@ -290,15 +290,20 @@ class ReadStream:
 
     # Nodesets
 
-    def on_history(self, intervals: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
+    def on_history(
+        self, intervals: tuple[EpochInterval, ...], now: Micros, certain: Epoch, *, is_whole: bool = True
+    ) -> None:
         """The nodesets of the log, read after `request_history` was called; none: the log has no epoch yet, or they cannot be read. After
-        the epoch `certain` there may have been others that cannot be read."""
-        if not self._is_open() or not self._lookup.take(intervals, certain, now):
+        the epoch `certain` there may have been others that cannot be read. `is_whole`: as in `NodesetLookup.take`."""
+        if not self._is_open() or not self._lookup.take(intervals, certain, now, is_whole=is_whole):
             return
         self._become(ReadStreamState.READING)
         position = self._position
         if position.interval >= 0:
             position.certain_end = self._lookup.history.certain_end_of(position.interval)
+            if self._interval.is_wider_now:
+                hit("read_nodeset_is_wider")
+                self._enter(position.interval, now)
         self._mark()
 
     def _enter(self, index: int, now: Micros) -> None:
@@ -317,11 +322,12 @@ class ReadStream:
     def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None:
         """The cluster says anew of which shards nobody waits for the data any more."""
         if self._interval.on_statuses(statuses, reading=self.state is ReadStreamState.READING):
+            self._lookup.is_later_than(self._interval.rebuilt_heard_at, now)
             self._mark()
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A new version of the cluster file holds."""
-        if self._interval.on_config(config, reading=self.state is ReadStreamState.READING):
+        if self._interval.on_config(config, reading=self.state is ReadStreamState.READING, now=now):
             self._fail_over.want_rewind()
             self._mark()
 
@@ -410,6 +416,9 @@ class ReadStream:
             now=now,
         )
         if isinstance(found, Lost):
+            if not self._lookup.is_later_than(self._interval.losses_heard_at, now):
+                hit("read_history_again_before_loss")
+                return False
             self._delivery.lose(found.last, found.loss)
             return True
         if isinstance(found, LookBack):

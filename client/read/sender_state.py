@@ -38,6 +38,7 @@ class Sender:
         "granted",
         "held",
         "lost",
+        "lost_at",
         "next_lsn",
         "peer",
         "received",
@@ -63,6 +64,8 @@ class Sender:
         """Left out of single-copy delivery because it is much slower than the others."""
         self.lost = False
         """It lost what the epochs of the read set asked it to keep."""
+        self.lost_at = Micros(0)
+        """When it said so first."""
         self.written_off = False
         """It counts as lost because the cluster says so, not it itself."""
         self.next_lsn: Lsn = LSN_INVALID

@@ -95,7 +95,10 @@ class ShardAnswers:
                 self._fail_over.want_rewind()
             self._lookup.note_released(message.last_released, now)
         else:
-            sender.lost = message.status is Status.REBUILDING
+            is_lost = message.status is Status.REBUILDING
+            if is_lost and (not sender.lost or sender.written_off):
+                sender.lost_at = now
+            sender.lost = is_lost
             self._read_set.wait(sender, now)
             self._interval.write_off()
             self._fail_over.failed(sender)

@@ -9,11 +9,13 @@ from client.read.sender_state import Sender, SenderStatus
 from logdevice_py.core.ids import Generation, PeerId, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.marks import hit
+from logdevice_py.core.units import Micros
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import ShardStatus
 
 _PARTS_MAX: Final = 16
 """Of a status; one of more is not heeded."""
+_EVER: Final = Micros(0)
 _TOLD: Final = frozenset({Authority.UNDERREPLICATION.value, Authority.AUTHORITATIVE_EMPTY.value})
 
 
@@ -24,15 +26,17 @@ class ShardStatuses:
     are kept apart, and those of a connection come in order; one that does not follow the one before ends what was begun.
     """
 
-    __slots__ = ("_begun", "_shards", "_version")
+    __slots__ = ("_begun", "_heard", "_shards", "_version")
 
     def __init__(self) -> None:
         self._version: Lsn = LSN_INVALID
         self._shards: dict[ShardId, tuple[Generation, Authority]] = {}
+        self._heard: dict[ShardId, Micros] = {}
+        """When what is said of each was heard first."""
         self._begun: dict[PeerId, list[ShardStatus]] = {}
         """Of each node: the parts of its status that are there, while there are others to come."""
 
-    def take(self, peer: PeerId, message: ShardStatus) -> bool:
+    def take(self, peer: PeerId, message: ShardStatus, now: Micros = _EVER) -> bool:
         """Whether the message says something else than was known, and is not older."""
         if message.version < self._version:
             return False
@@ -56,6 +60,9 @@ class ShardStatuses:
             if each.status in _TOLD
         }
         changed = shards != self._shards
+        self._heard = {
+            shard: self._heard[shard] if self._shards.get(shard) == told else now for shard, told in shards.items()
+        }
         self._shards = shards
         return changed
 
@@ -78,6 +85,12 @@ class ShardStatuses:
         """Whether others have re-replicated what the sender lost."""
         status = self._shards.get(sender.shard)
         return status is not None and sender.generation <= status[0] and status[1] is Authority.AUTHORITATIVE_EMPTY
+
+
+    def heard_at(self, sender: Sender) -> Micros:
+        """When what is said of the sender's data was heard first; 0: nothing is said."""
+        status = self._shards.get(sender.shard)
+        return self._heard[sender.shard] if status is not None and sender.generation <= status[0] else _EVER
 
 
 def _follows(parts: list[ShardStatus], message: ShardStatus) -> bool:

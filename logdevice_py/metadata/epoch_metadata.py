@@ -32,7 +32,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, EPOCH_MIN, Epoch, Ls
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
 from logdevice_py.core.unpacking import check_complete
-from logdevice_py.placement.failure_domains import FailureDomains, Labels, labelled_scopes, labels_by_file
+from logdevice_py.placement.failure_domains import FailureDomains, Labels, labelled_scopes, labels_by_file, numbered
 
 METADATA_VERSION: Final = 1
 TIMESTAMP_UNKNOWN: Final = Timestamp(0)
@@ -40,6 +40,8 @@ HISTORY_MAX: Final = 512
 """Intervals of one log at most: keeps the encoded record well below the 1 MB that a znode and an entry may have."""
 HISTORY_LONG: Final = 400
 """Intervals from which on somebody should do something about it."""
+JOINED_MAX: Final = 1_000
+"""Shards that join nodesets of one history later at most: with the greatest history that there is otherwise, the encoded record stays below its limit."""
 ENCODED_SIZE_MAX: Final = 1 << 20
 _GENERATION_MAX: Final = 2**31 - 1
 _CONFIG_VERSION_MAX: Final = 2**63 - 1
@@ -90,6 +92,11 @@ class EpochInterval:
     where older entries may be. None: a version of the software that kept none decided the interval; the cluster file holds."""
     extra_copies: int = 0
     """Copies that sequencers send beside those that the replication property asks for. Proofs do not depend on it."""
+    joined: tuple[ShardId, ...] = ()
+    """Shards of the nodeset that were added when all these epochs were clean, so that rebuilding finds places there; ascending. They took no part in the epochs:
+    nobody asks them how one ended."""
+    widened: Epoch = EPOCH_INVALID
+    """The epoch of the log with which the last of them joined; 0: none did. Once something of that epoch is released, who reads the metadata log finds them."""
 
     @property
     def copies(self) -> int:
@@ -112,6 +119,20 @@ class EpochInterval:
         if self.labels is not None:
             return self
         return replace(self, labels=labels_by_file(self.shards, self.replication, location))
+
+    @property
+    def original(self) -> EpochInterval:
+        """The same without those that joined later: the shards that recovered the epochs."""
+        if not self.joined:
+            return self
+        left = [member for member in self.nodeset if member[0] not in self.joined]
+        labels = self.labels
+        if labels is not None:
+            order = sorted(self.shards)
+            labels = tuple(
+                numbered([level[at] for at, shard in enumerate(order) if shard not in self.joined]) for level in labels
+            )
+        return replace(self, nodeset=tuple(left), labels=labels, joined=(), widened=EPOCH_INVALID)
 
     @property
     def shards(self) -> tuple[ShardId, ...]:
@@ -199,6 +220,9 @@ class EpochMetaData:
             assert len(set(interval.shards)) == len(interval.nodeset), "a shard is listed twice"
             assert interval.extra_copies >= 0, interval
             assert interval.copies <= COPYSET_SIZE_MAX, interval
+            assert set(interval.joined) < set(interval.shards), interval
+            assert bool(interval.joined) is bool(interval.widened), interval
+            assert interval.widened < self.epoch, interval
             if interval.labels is not None:
                 assert len(interval.labels) == len(labelled_scopes(interval.replication)), interval
                 assert all(len(level) == len(interval.nodeset) for level in interval.labels), interval
@@ -216,6 +240,9 @@ class EpochMetaData:
             for interval in self.history
         ]
         extras = [interval.extra_copies for interval in self.history]
+        joined = [[interval.widened, *interval.joined] if interval.joined else [] for interval in self.history]
+        has_joined = any(joined)
+        has_extras = has_joined or any(extras)
         encoded: bytes = msgpack.packb(
             [
                 METADATA_VERSION,
@@ -227,9 +254,10 @@ class EpochMetaData:
                 self.replication_changed_at,
                 self.epoch_given_at,
                 [interval.labels for interval in self.history],
-                *([self.guarded_since] if self.guarded_since or self.strict_since or any(extras) else ()),
-                *([self.strict_since] if self.strict_since or any(extras) else ()),
-                *([extras] if any(extras) else ()),
+                *([self.guarded_since] if self.guarded_since or self.strict_since or has_extras else ()),
+                *([self.strict_since] if self.strict_since or has_extras else ()),
+                *([extras] if has_extras else ()),
+                *([joined] if has_joined else ()),
             ]
         )
         assert len(encoded) <= ENCODED_SIZE_MAX, len(encoded)
@@ -272,9 +300,12 @@ def _metadata(fields: Any) -> EpochMetaData:
     if len(labels) != len(intervals):
         raise ValueError(f"labels of {len(labels)} intervals for {len(intervals)}")
     extras = _extra_copies(fields[_FIELDS + 3 :], len(intervals))
-    history = tuple(map(_interval, intervals, labels, extras))
+    joined = _joined(fields[_FIELDS + 4 :], len(intervals))
+    history = tuple(map(_interval, intervals, labels, extras, joined))
     if not history or history[-1].since >= epoch or any(a.since >= b.since for a, b in itertools.pairwise(history)):
         raise ValueError("the intervals do not ascend up to the epoch")
+    if any(interval.widened >= epoch for interval in history):
+        raise ValueError("a nodeset was widened with an epoch that was not given")
     if type(fields[3]) is not bool or type(fields[4]) is not bool:
         raise ValueError("written and disabled are flags")
     return EpochMetaData(
@@ -308,12 +339,22 @@ def _extra_copies(fields: list[Any], intervals: int) -> tuple[int, ...]:
     extras = tuple(
         _integer(each, "extra_copies", 0, COPYSET_SIZE_MAX) for each in _list(fields[0], "extra_copies", HISTORY_MAX)
     )
-    if len(extras) != intervals or not any(extras):
+    if len(extras) != intervals or (not any(extras) and len(fields) == 1):
         raise ValueError(f"extra_copies: a number for each of {intervals} intervals expected, not all 0")
     return extras
 
 
-def _interval(raw: Any, labels: Any, extra_copies: int) -> EpochInterval:
+def _joined(fields: list[Any], intervals: int) -> tuple[tuple[int, ...], ...]:
+    """Of each interval: the epoch with which shards joined last, and all that joined; records have it only where some did."""
+    if not fields:
+        return ((),) * intervals
+    joined = tuple(_integers(each, "joined", NODESET_SIZE_MAX) for each in _list(fields[0], "joined", HISTORY_MAX))
+    if len(joined) != intervals or not any(joined):
+        raise ValueError(f"joined: a list for each of {intervals} intervals expected, not all empty")
+    return joined
+
+
+def _interval(raw: Any, labels: Any, extra_copies: int, joined: tuple[int, ...]) -> EpochInterval:
     fields = len(_list(raw, "interval", 4))
     if fields < 3:
         raise ValueError("an interval has three or four fields")
@@ -329,7 +370,12 @@ def _interval(raw: Any, labels: Any, extra_copies: int) -> EpochInterval:
             raise ValueError("labels: a number for each shard at each scope above node expected")
     if replication.copies + extra_copies > COPYSET_SIZE_MAX:
         raise ValueError(f"{extra_copies} extra copies are too many")
-    return EpochInterval(Epoch(since), nodeset, replication, version, labels, extra_copies)
+    widened = _integer(joined[0], "widened", EPOCH_MIN, EPOCH_MAX) if joined else EPOCH_INVALID
+    shards = tuple(map(ShardId, joined[1:]))
+    members = {shard for shard, _ in nodeset}
+    if bool(joined) is not bool(shards) or list(shards) != sorted(set(shards)) or (shards and not set(shards) < members):
+        raise ValueError("joined: some shards of the nodeset expected, not all of them, in ascending order")
+    return EpochInterval(Epoch(since), nodeset, replication, version, labels, extra_copies, shards, Epoch(widened))
 
 
 # Cached, so that the logs of a node that have equal nodesets share them in memory.

@@ -92,11 +92,12 @@ def _labels_at(
     location = dict(zip(shards, places, strict=True)).__getitem__
     names = [domain_labels(shard, replication, location) for shard in shards]
     levels = range(len(labelled_scopes(replication)))
-    return tuple(_numbered([each[level] for each in names]) for level in levels)
+    return tuple(numbered([each[level] for each in names]) for level in levels)
 
 
-def _numbered(names: Sequence[str]) -> tuple[int, ...]:
-    numbers: dict[str, int] = {}
+def numbered(names: Sequence[Hashable]) -> tuple[int, ...]:
+    """A number for each domain of a list, in the order in which they come first."""
+    numbers: dict[Hashable, int] = {}
     return tuple([numbers.setdefault(name, len(numbers)) for name in names])
 
 

@@ -551,6 +551,7 @@ class SeqStateFlags(enum.IntFlag):
     EXPLAIN = 32  # answer AGAIN at once, with what is waited for here; nothing is activated
     # set by the node that is asked: whoever asks may not append. No epoch begins for that but the first one of a log that nobody has
     ONLY_READS = 64
+    WIDEN = 128  # of nodes: rebuilding finds no place in nodesets of earlier epochs; an epoch that makes them wider comes first
 
 
 @message(MessageType.GET_SEQ_STATE, needs=Needs.ANY)

@@ -239,10 +239,9 @@ class NodeRebuilding:
         self._sequencer.context.epoch_store.submit(operation, answered, now)
 
     def _ask_sequencer(
-        self, log: LogId, min_epoch: Epoch, store_metadata: bool, done: SequencerAnswered, now: Micros
+        self, log: LogId, min_epoch: Epoch, flags: m.SeqStateFlags, done: SequencerAnswered, now: Micros
     ) -> None:
         session = self.session
-        flags = m.SeqStateFlags.STORE_METADATA if store_metadata else m.SeqStateFlags.WAIT_FOR_RECOVERY
 
         def answered(answer: m.SeqState | NoAnswer, now: Micros) -> None:
             done(answer.status if isinstance(answer, NoAnswer) else Status.OK, now)

@@ -259,6 +259,8 @@ class LogPurge:
         everybody = {shard for shard in self._shard.config.storage_shards() if shard != self._shard.shard}
         for epoch in self._stored_epochs():
             interval = interval_at(history, epoch)
+            if interval is not None:
+                interval = interval.original  # who joined when the epoch was clean knows nothing of how it ended
             if not complete:
                 # Too many shards of the metadata nodeset have lost their data to trust the history, and waiting may not bring it back. Who
                 # knows how an epoch ended tells the truth, whether it was in the nodeset or not.

@@ -17,18 +17,20 @@ from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSetting
 from logdevice_py.membership.cluster_view import ClusterView, metadata_logs_writable
 from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval
 from logdevice_py.metadata.wanted_placement import WantedPlacement
+from logdevice_py.metadata.widening import lacks_places, widened
 from logdevice_py.placement.cluster_placement import ClusterPlacement
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.protocol.messages import RebuildStore, RebuildStored
+from logdevice_py.protocol.messages import RebuildStore, RebuildStored, SeqStateFlags
 from logdevice_py.protocol.requests import Requests
 from storage_node.epochs.purge import StartHistoryReader
 from storage_node.rebuilding.pace import AppendPressure
 from storage_node.rebuilding.receiver import CopiesStored
 
 SequencerAnswered = Callable[[Status, Micros], None]
-AskSequencer = Callable[[LogId, Epoch, bool, SequencerAnswered, Micros], None]
-"""(data log, epoch in which it must be at least, also store its metadata record again, called once: OK when all epochs before the sequencer's
-are recovered; now)."""
+AskSequencer = Callable[[LogId, Epoch, SeqStateFlags, SequencerAnswered, Micros], None]
+"""(data log, epoch in which it must be at least, what is wanted of it, called once: OK when that is so; now). What is wanted: WAIT_FOR_RECOVERY, all epochs before the
+sequencer's are recovered, and its metadata record is in the metadata log; WIDEN, the same, with an epoch that makes earlier nodesets wider first, where that helps;
+STORE_METADATA, it stores its metadata record again."""
 
 
 class RebuildRequests:
@@ -179,14 +181,23 @@ class DonorContext:
         wanted = placement.interval(history[-1])
         return wanted is not None and not self.affected(wanted)
 
+    def lacks_places(self, interval: EpochInterval) -> bool:
+        """Whether the shards of a nodeset that are left cannot hold a copyset, whoever is dead at the moment."""
+        return lacks_places(interval, self.config, self.cluster, self.affected(interval))
+
+    def may_widen(self, interval: EpochInterval) -> bool:
+        """Whether there are shards which would make the nodeset one on which new copysets fit, as far as this node sees."""
+        open_shards = [entry.shard for entry in self.set.open_shards]
+        return widened(interval, (), self.config, self.cluster, open_shards) is not None
+
     def is_removed(self, log: LogId) -> bool:
         """Whether the log is in the cluster file and the log tree no more. An old file says nothing of logs that came after it, whoever has it."""
         return self.config.is_absent(log) and self.cluster.config_version <= self.config.version
 
-    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
-        """Whether all that the shard held in that generation was certainly re-replicated."""
-        entry = self.set.find(shard, generation)
-        return entry is not None and generation <= entry.restored
+    def re_replicated_by_now(self) -> Callable[[ShardId, Generation], bool]:
+        """What tells, by the events up to now, whether all that a shard held in some generation was certainly re-replicated."""
+        restored = {shard: min(entry.restored, entry.generation) for shard, entry in self.set.shards.items()}
+        return lambda shard, generation: generation <= restored.get(shard, 0)
 
     def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
         """Whether the shard serves nobody, and nobody waits for what it held in that generation."""

@@ -15,6 +15,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.protocol.messages import SeqStateFlags
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
@@ -332,7 +333,7 @@ class ShardDonor:
                 kept = [member for member in copyset if member not in open_shards]
                 if len(kept) < len(copyset) and kept and kept[0] == self._shard.shard:
                     hit("donor_has_metadata_stored_again")
-                    self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, True, asked, now)
+                    self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, SeqStateFlags.STORE_METADATA, asked, now)
                     return
             done(now)
 
@@ -357,4 +358,4 @@ class ShardDonor:
 
     def _ask_again(self, log: LogId, round_: Lsn, asked: SequencerAnswered, now: Micros) -> None:
         if self.round == round_:
-            self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, True, asked, now)
+            self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, SeqStateFlags.STORE_METADATA, asked, now)

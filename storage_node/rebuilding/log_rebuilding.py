@@ -9,7 +9,7 @@ from typing import Final
 
 from logdevice_py.core.entry import EntryHeader, parse_header
 from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -17,6 +17,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.policy import CopysetSource
+from logdevice_py.protocol.messages import SeqStateFlags
 from storage_node.epochs.purge import HistoryReader
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
@@ -37,6 +38,7 @@ class LogRebuildingState(enum.Enum):
 
     HISTORY = "reading history"  # which epochs list a lost shard?
     SEQUENCER = "asking the sequencer"  # for an epoch without it, and until all before are recovered
+    WIDENING = "asking for wider nodesets"  # those of its epochs have no place for copies any more
     CLEAN = "waiting for clean epochs"  # what this shard holds of them is not final yet
     SCANNING = "scanning"  # entries are looked through, and re-replicated
     DONE = "done"  # terminal
@@ -102,6 +104,12 @@ class LogRebuilding:
         self._pauses = self._new_pauses()
         self._tries = 0
         self._asked = False
+        self._widened: Epoch = EPOCH_INVALID
+        """The metadata record of this epoch, and so each nodeset that was widened with it or before, is certain to be in the metadata log."""
+        self._escapes = 0
+        """How often wider nodesets were asked for."""
+        self._is_escape_over = False
+        """They were asked for as often as is worth it."""
         self._ranges: list[_Range] = []
         self._last = Epoch(0)
         self._position = Lsn(0)
@@ -182,10 +190,15 @@ class LogRebuilding:
             hit("rebuilding_nodeset_too_small")
             self.flags |= DonorFlags.UNPLACED
             self._last = self._clean_epoch()
-        if self._clean_epoch() >= self._last:
+        if self._clean_epoch() >= self._last and self._widest() <= self._widened:
             self._scan(now)
         else:
             self._ask_sequencer(now)
+
+    def _widest(self) -> Epoch:
+        """With which epoch the nodesets were widened last. What was read may be a record that is still on its way to the metadata log: until the sequencer says that it is there,
+        shards that joined get nothing, as others may read the narrower nodeset."""
+        return max((each.interval.widened for each in self._ranges), default=EPOCH_INVALID)
 
     def _clean_epoch(self) -> Epoch:
         state = self._shard.find(self.log)
@@ -196,9 +209,15 @@ class LogRebuilding:
     def _ask_sequencer(self, now: Micros) -> None:
         self.state = LogRebuildingState.SEQUENCER
         above = Epoch(0) if self._last == EPOCH_MAX else Epoch(self._last + 1)
-        self._context.ask_sequencer(self.log, above, False, self._on_sequencer, now)
+        above = max(above, self._widest())
+        wanted = SeqStateFlags.WAIT_FOR_RECOVERY
 
-    def _on_sequencer(self, status: Status, now: Micros) -> None:
+        def answered(status: Status, now: Micros) -> None:
+            self._on_sequencer(status, above, now)
+
+        self._context.ask_sequencer(self.log, above, wanted, answered, now)
+
+    def _on_sequencer(self, status: Status, asked_for: Epoch, now: Micros) -> None:
         if self.state is not LogRebuildingState.SEQUENCER:
             return
         if status is Status.NOTFOUND and self._context.is_removed(self.log):
@@ -212,8 +231,29 @@ class LogRebuilding:
             self._asked = True
             self._later(self._read_history, now)
         else:
+            self._widened = max(self._widened, asked_for)
             self.state = LogRebuildingState.CLEAN
             self._await_clean(now)
+
+    # --- wider nodesets ----------------------------------------------------------------------------------------------------
+
+    def _widen(self, now: Micros) -> None:
+        """Records have no place in their nodeset: have it widened, then read the history anew. Copies that are stored by then are passed over."""
+        self.state = LogRebuildingState.WIDENING
+        self._entries = []
+        self._context.ask_sequencer(self.log, EPOCH_INVALID, SeqStateFlags.WIDEN, self._on_wider, now)
+
+    def _on_wider(self, status: Status, now: Micros) -> None:
+        if self.state is not LogRebuildingState.WIDENING:
+            return
+        self._escapes += 1
+        if self._try_limit.is_over(self._escapes):
+            self._is_escape_over = True
+        if status is Status.OK or self._is_escape_over:
+            self._later(self._read_history, now)
+        else:
+            hit("rebuilding_asks_again_for_wider_nodesets")
+            self._later(self._widen, now)
 
     def _await_clean(self, now: Micros) -> None:
         state = self._shard.log(self.log)
@@ -258,7 +298,16 @@ class LogRebuilding:
         self._targets = {}
         self._position = compose_lsn(at.first, 1)
         self._pauses, self._tries = self._new_pauses(), 0
+        if context.lacks_places(interval) and self._may_escape(at):
+            hit("rebuilding_escapes_at_once")
+            self._widen(now)
+            return
         self._read(now)
+
+    def _may_escape(self, at: _Range) -> bool:
+        """Whether the nodeset can be widened: its epochs have all ended, and there are shards that would help. Of a log that was removed nobody changes the metadata."""
+        is_closed = at.last != EPOCH_MAX and not self.is_cut_short
+        return is_closed and not self._is_escape_over and self._context.may_widen(at.interval)
 
     def _read(self, now: Micros) -> None:
         state = self._shard.find(self.log)
@@ -325,6 +374,10 @@ class LogRebuilding:
             # some shard may be away for a moment only
             self._later(self._store, now)
             return
+        if unplaced and not lacks_space and self._may_escape(self._ranges[0]):
+            hit("rebuilding_escapes_after_tries")
+            self._widen(now)
+            return
         if unplaced and lacks_space:
             # that may take long: neither other logs nor other nodesets need wait for it
             self.lacks_space = True
@@ -368,6 +421,7 @@ class LogRebuilding:
             self._block_bytes = 0
             self._targets = {}
         interval, context = self._ranges[0].interval, self._context
+        unsure = interval.joined if interval.widened > self._widened else ()
         added = self._targets.get(kept)
         if added is None or any(shard in self._avoided for shard in added):
             assert self._selector is not None
@@ -376,6 +430,7 @@ class LogRebuilding:
                 lambda shard: (
                     shard not in self._ranges[0].affected
                     and shard not in self._avoided
+                    and shard not in unsure
                     and context.is_eligible(shard, interval)
                 ),
             )

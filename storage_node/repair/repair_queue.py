@@ -37,7 +37,9 @@ class RepairQueue:
     """The logs of one shard with something to repair."""
 
     def __init__(self, shard: Shard, cluster: ClusterView, start_reader: StartHistoryReader) -> None:
-        self.is_re_replicated: IsReReplicated = nothing_is_re_replicated
+        self.re_replicated_by_now: Callable[[], IsReReplicated] = lambda: nothing_is_re_replicated
+        """Gives what is known of that at this moment. A repair goes by what was known before it read the history: what was re-replicated since may lie on shards that have
+        joined a nodeset since."""
         self.dirty_logs = 0
         """Logs with dirty ranges."""
         self._shard = shard
@@ -244,7 +246,7 @@ class RepairQueue:
             self._start_reader,
             self._throttle,
             self.found_damage,
-            self.is_re_replicated,
+            self.re_replicated_by_now(),
             self._on_finished,
         )
         repair.start(now)

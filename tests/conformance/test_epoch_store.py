@@ -152,21 +152,21 @@ class TestActivation:
         kept = (await run_one(store, UpdateMetadata(LOG, ToNextEpoch(interval(3, 4)), NODE))).value
         assert isinstance(kept, EpochMetaData)
         assert (kept.given_epoch, kept.current) == (2, interval(0, 1, 2, since=1))
-        written = await run_one(store, UpdateMetadata(LOG, ToWritten(kept.current), NodeId(5)))
+        written = await run_one(store, UpdateMetadata(LOG, ToWritten(kept.history), NodeId(5)))
         assert isinstance(written.value, EpochMetaData)
         assert (written.value.written, written.value.writer) == (True, NODE)
         changed = (await run_one(store, UpdateMetadata(LOG, ToNextEpoch(interval(3, 4)), NODE))).value
         assert isinstance(changed, EpochMetaData)
         assert (changed.given_epoch, changed.written) == (3, False)
         assert changed.history == (interval(0, 1, 2, since=1), interval(3, 4, since=3))
-        stale = await run_one(store, UpdateMetadata(LOG, ToWritten(kept.current), NODE))
+        stale = await run_one(store, UpdateMetadata(LOG, ToWritten(kept.history), NODE))
         assert stale.status is Status.STALE
 
     async def test_a_change_that_changes_nothing_is_not_written(self, open_store: OpenStore) -> None:
         store = open_store()
         first = await run_one(store, next_epoch())
         assert isinstance(first.value, EpochMetaData)
-        written = [await run_one(store, UpdateMetadata(LOG, ToWritten(first.value.current), NODE)) for _ in range(2)]
+        written = [await run_one(store, UpdateMetadata(LOG, ToWritten(first.value.history), NODE)) for _ in range(2)]
         assert written[0] == written[1]
         assert written[0].version == 2
 

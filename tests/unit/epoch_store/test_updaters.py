@@ -14,7 +14,8 @@ from logdevice_py.core.ids import NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, JOINED_MAX, EpochMetaData
+from logdevice_py.metadata.widening import Widening
 from tests.epoch_stores import LOG, interval
 
 STORED = EpochMetaData(Epoch(5), (interval(0, 1, since=1), interval(1, 2, since=3)), True, False, NodeId(2))
@@ -132,15 +133,58 @@ class TestToNextEpoch:
         assert ToNextEpoch(interval(0), provision=True)(replace(STORED, disabled=True)) is Status.DISABLED
 
 
+class TestWidening:
+    WIDE = replace(interval(0, 1, 7, since=1), joined=(ShardId(7 << 8),))
+    WIDENING = Widening(STORED.history[0], WIDE)
+
+    def test_an_earlier_nodeset_becomes_wider_with_the_epoch_that_is_taken_and_is_written_again(self) -> None:
+        taken = ToNextEpoch(widenings=(self.WIDENING,))(STORED)
+        history = (replace(self.WIDE, widened=Epoch(5)), STORED.history[1])
+        assert taken == replace(STORED, epoch=Epoch(6), history=history, written=False)
+
+    def test_another_nodeset_may_come_at_once(self) -> None:
+        taken = ToNextEpoch(interval(3), widenings=(self.WIDENING,))(STORED)
+        assert isinstance(taken, EpochMetaData)
+        assert [each.shards for each in taken.history] == [self.WIDE.shards, STORED.current.shards, (3 << 8,)]
+
+    @pytest.mark.parametrize(
+        "stored",
+        [
+            replace(STORED, written=False),
+            replace(STORED, history=(interval(0, 2, since=1), STORED.history[1])),
+            replace(STORED, history=(replace(STORED.history[0], joined=(ShardId(256),), widened=Epoch(4)), STORED.history[1])),
+            replace(STORED, history=STORED.history[:1]),
+        ],
+        ids=["the present history is not written yet", "it is another one", "it was widened by another node", "it is current"],
+    )
+    def test_it_stays_where_it_is_not_what_it_was(self, stored: EpochMetaData) -> None:
+        assert ToNextEpoch(widenings=(self.WIDENING,))(stored) == replace(stored, epoch=Epoch(6))
+
+    def test_a_history_does_not_grow_without_end(self) -> None:
+        many = tuple(ShardId((10 + node) << 8) for node in range(100))
+        wide = replace(interval(0, 1, *range(10, 110)), joined=many, widened=Epoch(3))
+        history = tuple(replace(wide, since=Epoch(1 + each)) for each in range(JOINED_MAX // 100))
+        narrow = interval(0, 1, since=50)
+        full = EpochMetaData(Epoch(70), (*history, narrow, interval(3, since=60)), True, False, NodeId(2))
+        widening = Widening(narrow, replace(self.WIDE, since=Epoch(50)))
+        assert ToNextEpoch(widenings=(widening,))(full) == replace(full, epoch=Epoch(71))
+
+    def test_who_notes_late_that_the_narrower_history_is_written_does_not_say_it_of_the_wider(self) -> None:
+        taken = ToNextEpoch(widenings=(self.WIDENING,))(STORED)
+        assert isinstance(taken, EpochMetaData)
+        assert ToWritten(STORED.history)(taken) is Status.STALE
+        assert ToWritten(taken.history)(taken) == replace(taken, written=True)
+
+
 class TestToWritten:
     def test_it_marks_only_the_interval_that_was_written(self) -> None:
         unwritten = replace(STORED, written=False)
-        assert ToWritten(STORED.current)(unwritten) == STORED
-        assert ToWritten(STORED.history[0])(unwritten) is Status.STALE
-        assert ToWritten(STORED.current)(None) is Status.EMPTY
+        assert ToWritten(STORED.history)(unwritten) == STORED
+        assert ToWritten(STORED.history[:1])(unwritten) is Status.STALE
+        assert ToWritten(STORED.history)(None) is Status.EMPTY
 
     def test_marking_again_changes_nothing(self) -> None:
-        assert ToWritten(STORED.current)(STORED) is STORED
+        assert ToWritten(STORED.history)(STORED) is STORED
 
 
 def test_only_who_takes_an_epoch_becomes_the_writer() -> None:

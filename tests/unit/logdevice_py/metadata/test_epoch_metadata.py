@@ -17,7 +17,7 @@ from logdevice_py.core.ids import NODESET_SIZE_MAX, Generation, NodeId, ShardId,
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
-from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, JOINED_MAX, EpochInterval, EpochMetaData
 
 NODE_2 = ReplicationProperty.parse("node:2")
 RACK_2 = ReplicationProperty.parse("rack:2,node:3")
@@ -241,7 +241,59 @@ def test_fields_that_a_later_version_adds_at_the_end_are_ignored() -> None:
     assert EpochMetaData.decode(encoded) == known
     first, second, third = known.history
     with_extras = replace(known, history=(first, second, replace(third, extra_copies=1)))
-    assert EpochMetaData.decode(msgpack.packb([*msgpack.unpackb(with_extras.encode()), [4]])) == with_extras
+    joined = replace(first, joined=first.shards[:1], widened=Epoch(5))
+    with_joined = replace(known, history=(joined, second, replace(third, extra_copies=1)))
+    assert EpochMetaData.decode(msgpack.packb([*msgpack.unpackb(with_joined.encode()), [4]])) == with_joined
+
+
+def test_the_greatest_history_has_room_for_the_shards_that_join_nodesets() -> None:
+    nodeset = tuple((shard_id(NodeId(32767 - node), 127), Generation(2**31 - 1)) for node in range(NODESET_SIZE_MAX))
+    labels = tuple(tuple(range(NODESET_SIZE_MAX)) for _ in range(5))
+    most = NODESET_SIZE_MAX - 1
+    joined = [tuple(sorted(shard for shard, _ in nodeset[:most]))] * (JOINED_MAX // most)
+    joined += [tuple(sorted(shard for shard, _ in nodeset[: JOINED_MAX % most]))]
+    history = tuple(
+        EpochInterval(Epoch(EPOCH_MAX - 1000 + n), nodeset, LARGEST, 2**63 - 1, labels, 0, *each)
+        for n, each in enumerate(
+            [*((shards, Epoch(EPOCH_MAX - 1)) for shards in joined), *[((), Epoch(0))] * (HISTORY_MAX - len(joined))]
+        )
+    )
+    largest = EpochMetaData(EPOCH_MAX, history, True, False, NodeId(0), Timestamp(2**63 - 1), Timestamp(2**63 - 1))
+    assert EpochMetaData.decode(largest.encode()) == largest
+
+
+def test_an_interval_says_who_joined_it_and_earlier_versions_pass_that_over() -> None:
+    first, second, third = METADATA.history
+    wide = replace(first, nodeset=interval(1, 0, 1, 5).nodeset, joined=interval(1, 5).shards, widened=Epoch(8))
+    widened = replace(METADATA, history=(wide, second, third))
+    assert EpochMetaData.decode(widened.encode()) == widened
+    plain = replace(METADATA, history=(replace(wide, joined=(), widened=Epoch(0)), second, third))
+    assert msgpack.unpackb(widened.encode())[:9] == msgpack.unpackb(plain.encode())
+    assert wide.original == first
+    assert first.original is first
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        [[], [], []],
+        [[8, 256], []],
+        [[8], [], []],
+        [[0, 256], [], []],
+        [[9, 256], [], []],
+        [[8, 512], [], []],
+        [[8, 256, 0], [], []],
+        [[8, 0, 256], [], []],
+        [[8, 256, 256], [], []],
+        [[None, 256], [], []],
+        7,
+        [],
+    ],
+)
+def test_what_cannot_be_shards_that_joined_is_refused(joined: Any) -> None:
+    encoded = msgpack.packb([*msgpack.unpackb(METADATA.encode()), 0, 0, [0, 0, 0], joined])
+    with pytest.raises(CorruptEntryError):
+        EpochMetaData.decode(encoded)
 
 
 def test_a_log_says_since_when_it_is_guarded() -> None:

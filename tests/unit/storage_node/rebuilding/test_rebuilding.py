@@ -36,7 +36,7 @@ from logdevice_py.event_log.events import (
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval
-from logdevice_py.protocol.messages import Fetch, RebuildStore, RebuildStored, Records, Stored
+from logdevice_py.protocol.messages import Fetch, RebuildStore, RebuildStored, Records, SeqStateFlags, Stored
 from storage_node.log_store.interface import DamageFound, ReadShard
 from storage_node.rebuilding.context import SequencerAnswered
 from storage_node.settings import StorageSettings
@@ -74,12 +74,12 @@ class RebuildingDriver(ShardDriver):
 
     def open(self) -> None:
         super().open()
-        self.asked: list[tuple[LogId, Epoch, bool, SequencerAnswered]] = []
+        self.asked: list[tuple[LogId, Epoch, SeqStateFlags, SequencerAnswered]] = []
         self.metrics = RebuildingMetrics()
         self.node.enable_rebuilding(
             RebuildingSettings(tries_max=2),
             self.metrics,
-            lambda log, epoch, metadata, done, now: self.asked.append((log, epoch, metadata, done)),
+            lambda log, epoch, flags, done, now: self.asked.append((log, epoch, flags, done)),
         )
         self.set = RebuildingSet()
 
@@ -569,11 +569,11 @@ class TestGiving:
         driver.turn((PeerId(1), store(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))))
         driver.lose(LOST)
         driver.tell_history(history((1, SHARDS)))
-        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(0), False)
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(0), SeqStateFlags.WAIT_FOR_RECOVERY)
         driver.answer_sequencer()
         driver.advance(1_000_000)
         driver.tell_history(WITHOUT_IT)
-        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(2), False), "one that knows of the later epoch"
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(2), SeqStateFlags.WAIT_FOR_RECOVERY), "one that knows of the later epoch"
         driver.turn(clean(1, 5, lng=1))
         assert not driver.take(RebuildStore)
         driver.answer_sequencer()
@@ -588,6 +588,71 @@ class TestGiving:
         assert driver.machines.purges.is_purging(driver.log())
         driver.advance(1_000_000)
         assert not driver.take(RebuildStore)
+
+    NARROW = replace(history((1, (ME, SHARDS[1], LOST)))[0], labels=())
+    WIDE = replace(history((1, (ME, SHARDS[1], SHARDS[2], LOST)))[0], labels=(), joined=(SHARDS[2],), widened=Epoch(3))
+    AFTER = history((2, SHARDS[:3]))[0]
+
+    def test_a_record_without_a_place_gets_one_when_the_nodeset_is_wider_and_that_is_certain(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history([self.NARROW, self.AFTER])
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(0), SeqStateFlags.WIDEN)
+        assert driver.donor.running[SYNC_LOG].explain() == "asking for wider nodesets"
+        driver.answer_sequencer()
+        driver.advance(1_000_000)
+        driver.tell_history([self.WIDE, self.AFTER])
+        assert not driver.take(RebuildStore), "what was read may be on its way only"
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(3), SeqStateFlags.WAIT_FOR_RECOVERY)
+        driver.answer_sequencer()
+        assert self.give_all(driver) == {lsn(1, 1)}
+        assert driver.copyset(lsn(1, 1)) == (ME, SHARDS[1], SHARDS[2])
+        assert driver.donor.result is DonorFlags.NONE
+
+    def test_wider_nodesets_are_asked_for_again_as_long_as_the_sequencer_does_not_answer(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history([self.NARROW, self.AFTER])
+        driver.answer_sequencer(Status.TIMEDOUT)
+        driver.advance(1_000_000)
+        assert driver.asked[0][2] == SeqStateFlags.WIDEN
+        driver.answer_sequencer()
+        driver.advance(10_000_000)
+        driver.tell_history([self.WIDE, self.AFTER])
+        driver.answer_sequencer()
+        assert self.give_all(driver) == {lsn(1, 1)}
+
+    def test_a_sequencer_that_widens_nothing_is_not_asked_for_ever(self) -> None:
+        """One of an earlier version does not know what is wanted of it."""
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        for _ in range(8):
+            driver.tell_history([self.NARROW, self.AFTER])
+            if driver.asked:
+                driver.answer_sequencer()
+            driver.advance(10_000_000)
+        assert driver.donor.result is DonorFlags.UNPLACED
+        assert driver.metrics.records_unplaced == 1
+
+    def test_where_a_shard_is_dead_wider_nodesets_are_asked_for_when_it_does_not_come_back(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        wide = replace(self.WIDE, joined=(), widened=Epoch(0))
+        driver.view.is_alive = lambda node: node != 2  # type: ignore[method-assign]
+        driver.lose(LOST)
+        driver.tell_history([wide, self.AFTER])
+        assert not driver.asked
+        driver.advance(30_000_000)
+        assert driver.asked[0][2] == SeqStateFlags.WIDEN
+
+    def test_in_a_log_that_was_removed_shards_that_joined_get_nothing_unless_that_was_certain(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.remove_logs()
+        driver.lose(LOST)
+        driver.tell_history([self.WIDE, self.AFTER])
+        driver.answer_sequencer(Status.NOTFOUND)
+        driver.advance(60_000_000)
+        assert not driver.take(RebuildStore)
+        assert driver.donor.result is DonorFlags.UNPLACED
 
     def test_a_nodeset_that_cannot_do_without_the_shard_is_said_to_be_short_of_places(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))

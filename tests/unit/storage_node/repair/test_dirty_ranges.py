@@ -391,7 +391,9 @@ class TestRepair:
 
     def test_a_shard_whose_copies_were_all_re_replicated_is_not_waited_for(self) -> None:
         driver = cut_off()
-        driver.machines.repairs.is_re_replicated = lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
+        driver.machines.repairs.re_replicated_by_now = lambda: (
+            lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
+        )
         for shard, fetch in released(driver).items():
             if shard in OTHERS[:2]:
                 driver.turn(fetched(fetch, ALL if shard == OTHERS[0] else ()))

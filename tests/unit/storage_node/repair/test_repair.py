@@ -106,7 +106,9 @@ class TestDamagedCopies:
     def test_shards_that_were_lost_and_rebuilt_are_left_out_of_account(self) -> None:
         """They are authoritative for nothing, for good; without that, damage would stay where two disks were replaced one after the other."""
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
-        driver.machines.repairs.is_re_replicated = lambda shard, generation: shard in OTHERS[2:] and generation == 1
+        driver.machines.repairs.re_replicated_by_now = lambda: (
+            lambda shard, generation: shard in OTHERS[2:] and generation == 1
+        )
         asked = find_damage(driver, 4)
         driver.turn(*(fetched(asked[shard], status=Status.REBUILDING, through=0) for shard in OTHERS[2:]))
         driver.turn(*(fetched(asked[shard], lsn(1, 4)) for shard in OTHERS[:2]))
