@@ -75,9 +75,7 @@ class NodesetLookup:
         self.ask(now)
         return False
 
-    def take(
-        self, intervals: tuple[EpochInterval, ...], certain: Epoch, now: Micros, *, is_whole: bool = True
-    ) -> bool:
+    def take(self, intervals: tuple[EpochInterval, ...], certain: Epoch, now: Micros, *, is_whole: bool = True) -> bool:
         """The history that was asked for, which is certain up to an epoch; False when there is none yet, or nobody asked.
 
         Args:

@@ -86,7 +86,6 @@ class ShardStatuses:
         status = self._shards.get(sender.shard)
         return status is not None and sender.generation <= status[0] and status[1] is Authority.AUTHORITATIVE_EMPTY
 
-
     def heard_at(self, sender: Sender) -> Micros:
         """When what is said of the sender's data was heard first; 0: nothing is said."""
         status = self._shards.get(sender.shard)

@@ -373,7 +373,11 @@ def _interval(raw: Any, labels: Any, extra_copies: int, joined: tuple[int, ...])
     widened = _integer(joined[0], "widened", EPOCH_MIN, EPOCH_MAX) if joined else EPOCH_INVALID
     shards = tuple(map(ShardId, joined[1:]))
     members = {shard for shard, _ in nodeset}
-    if bool(joined) is not bool(shards) or list(shards) != sorted(set(shards)) or (shards and not set(shards) < members):
+    if (
+        bool(joined) is not bool(shards)
+        or list(shards) != sorted(set(shards))
+        or (shards and not set(shards) < members)
+    ):
         raise ValueError("joined: some shards of the nodeset expected, not all of them, in ascending order")
     return EpochInterval(Epoch(since), nodeset, replication, version, labels, extra_copies, shards, Epoch(widened))
 

@@ -333,7 +333,9 @@ class ShardDonor:
                 kept = [member for member in copyset if member not in open_shards]
                 if len(kept) < len(copyset) and kept and kept[0] == self._shard.shard:
                     hit("donor_has_metadata_stored_again")
-                    self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, SeqStateFlags.STORE_METADATA, asked, now)
+                    self._context.ask_sequencer(
+                        data_log_of(log), EPOCH_INVALID, SeqStateFlags.STORE_METADATA, asked, now
+                    )
                     return
             done(now)
 

@@ -127,6 +127,11 @@ class ClusterPlan:
         if extras and int(self.attributes.get("nodeset_size", "0")) < _COPIES_MAX + extras:
             self.attributes["nodeset_size"] = "0"
 
+    def leave_no_spare(self) -> None:
+        """Nodesets have as many shards as entries have copies."""
+        copies = ReplicationProperty.parse(self.replicate).copies
+        self.attributes["nodeset_size"] = str(copies + int(self.attributes.get("extra_copies", "0")))
+
     def change_replication(self, rng: random.Random) -> None:
         """More or fewer copies."""
         self.attributes["replicate"] = f'"{rng.choice(_TOLERANT[self.replicate])}"'

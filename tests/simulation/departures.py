@@ -11,11 +11,19 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND, Micros
-from logdevice_py.event_log.events import Event, RebuildMode, ShardAbortRebuild, ShardNeedsRebuild, encode_event
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardNeedsRebuild,
+    encode_event,
+)
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from server.simulation.damage import DamageBudget
 from server.simulation.machines import SimMachines, SimNode, SimNodeState, SimPromise
+from tests.simulation.history import Violation
 from tests.simulation.scenario import Scenario
 
 _WATCH_US: Final = 50_000
@@ -47,6 +55,8 @@ class Departures:
         self._used_again: set[ShardId] = set()
         """Drained ones that are to be used again, which some node has not heard yet."""
         self._once_lost: set[ShardId] = set()
+        self._again: set[tuple[ShardId, Lsn]] = set()
+        """Shards that are to be rebuilt once more, and since when they were of which that is said."""
 
     def start(self) -> None:
         """Plan who leaves when."""
@@ -233,9 +243,15 @@ class Departures:
             bool(sets)
             and len({each.version for each in sets}) == 1
             and not sets[0].open_shards
+            and all(self._is_begun_again(sets[0], shard, since) for shard, since in self._again)
             and expected <= set(sets[0].shards)
             and all(self._knows_replacements(each) for each in sets)
         )
+
+    @staticmethod
+    def _is_begun_again(state: RebuildingSet, shard: ShardId, since: Lsn) -> bool:
+        entry = state.shards.get(shard)
+        return entry is None or entry.since > since
 
     def _knows_replacements(self, state: RebuildingSet) -> bool:
         """Generations that shards had before are in the set."""
@@ -274,6 +290,32 @@ class Departures:
                 f"of {[format_shard(each) for each in state.shards]} donors {state.donors}; {donors}"
             )
         return f"gone {self._gone}, drained {self._drained}; " + "\n".join(lines)
+
+    def rebuild_again(self) -> bool:
+        """As a person would where records were left without a place while nodes were away: the event that began it is appended again. Whether there are such."""
+        [state] = self._sets()[:1]
+        short = [entry for _, entry in sorted(state.shards.items()) if entry.rebuilt and entry.flags]
+        candidates = tuple(sorted(state.candidates.items()))
+        for entry in short:
+            self._cluster.note("run", "is rebuilt once more", format_shard(entry.shard))
+            self._again.add((entry.shard, entry.since))
+            self._append(ShardNeedsRebuild(entry.shard, entry.generation, entry.mode, candidates, True, "run"))
+        return bool(short)
+
+    def check_places(self) -> None:
+        """Without faults every record finds its places, as long as the cluster has them.
+
+        Raises:
+            Violation: a round has left records without one.
+        """
+        if self._budget.damaged - self._gone - self._drained:
+            return  # what cannot be read, and what a crash took, nobody gives
+        [state] = self._sets()[:1]
+        short = [
+            format_shard(shard) for shard, entry in sorted(state.shards.items()) if entry.flags & DonorFlags.UNPLACED
+        ]
+        if short:
+            raise Violation(f"records that {short} held have no place: {self.waits_for()}")
 
     def came_to(self) -> CopiesOfDeparted:
         """What became of the copies of those that left."""

@@ -43,6 +43,7 @@ from tests.simulation.history import Violation
 from tests.simulation.holding_invariants import HoldingInvariants
 from tests.simulation.recovery_invariants import RecoveryInvariants
 from tests.simulation.retention_invariants import RetentionInvariants
+from tests.simulation.wider_nodesets import WiderNodesets
 
 _RECOVERY: Final = int(StoreFlags.RECOVERY)
 _NOBODY: Final = WriteId(WriterIdentity(NodeId(0), InstanceId(0)), 0)
@@ -151,7 +152,8 @@ class Invariants:
             Digest: lambda node, message: self._holding.on_digest(message),
             Digested: lambda node, message: self._holding.on_digested(node, message),
         }
-        self.recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
+        self.wider = WiderNodesets(cluster, self.logs)
+        self.recoveries = RecoveryInvariants(cluster, self.logs, self._generations, self.wider)
         self._retention = RetentionInvariants(cluster, self.logs)
         self._holding = HoldingInvariants(self.logs, self._generations)
         self.dirty = DirtyInvariants(cluster, self.logs, self._generations)

@@ -26,6 +26,7 @@ class MetadataAuthorities:
         self._cluster = cluster
         self._logs = list(logs)
         self._kept_by = cluster.config.metadata_log
+        self._known: dict[LogId, Epoch] = {}
         self._changed = False
         """Others keep metadata logs, or did in between: what is stored again for them takes a while."""
 
@@ -61,13 +62,18 @@ class MetadataAuthorities:
         return any(key.startswith("shards/") and key not in shards for key in self._cluster.cells.cells)
 
     def _written(self, log: LogId) -> Epoch:
-        """Since which epoch the last nodeset holds that is in the metadata log; 0: there is none."""
+        """With which epoch nodesets were changed last, of what is in the metadata log; 0: there is none."""
         cell = self._cluster.cells.cells.get(f"logs/{log}/sequencer")
         if cell is None:
             return Epoch(0)
         metadata = EpochMetaData.decode(decode_cell(cell.content)[1])
-        written = metadata.history if metadata.written else metadata.history[:-1]
-        return written[-1].since if written else Epoch(0)
+        if metadata.written:
+            changed = max(metadata.effective_since, *(interval.widened for interval in metadata.history))
+            self._known[log] = changed
+        elif len(metadata.history) > 1:
+            # the record that is on its way may change earlier nodesets, too
+            self._known[log] = max(self._known.get(log, Epoch(0)), metadata.history[-2].since)
+        return self._known.get(log, Epoch(0))
 
 
 def _holds(disk: MemoryDisk, log: LogId, since: Epoch) -> bool:

@@ -16,6 +16,7 @@ from sequencer.effects import EpochStoreRequest
 from server.simulation.machines import SimMachines, SimNode
 from storage_node.log_store.interface import WriteShard
 from tests.simulation.history import Violation
+from tests.simulation.wider_nodesets import WiderNodesets
 
 if TYPE_CHECKING:
     from tests.simulation.invariants import LogModel
@@ -27,7 +28,11 @@ class RecoveryInvariants:
     """Watches seals, soft seals and the cleaning of epochs."""
 
     def __init__(
-        self, cluster: SimMachines, logs: Mapping[LogId, LogModel], generations: Mapping[ShardId, int]
+        self,
+        cluster: SimMachines,
+        logs: Mapping[LogId, LogModel],
+        generations: Mapping[ShardId, int],
+        wider: WiderNodesets,
     ) -> None:
         """
         Args:
@@ -36,6 +41,7 @@ class RecoveryInvariants:
         self._cluster = cluster
         self._logs = logs
         self._generations = generations
+        self._wider = wider
         self._draining: set[tuple[int, int, int]] = set()
         """Waves (log, LSN, wave) of sequencers that drain their epoch: soft seals do not hold for them."""
         self._newest: dict[tuple[int, int, ShardId, int], int] = {}
@@ -88,6 +94,7 @@ class RecoveryInvariants:
         epoch = None if model is None else model.epochs.get(lsn >> 32)
         if epoch is None:
             return
+        self._wider.on_rebuilt(shard, log, lsn)
         copyset = parse_header(image, alone=True).copyset
         if shard not in copyset or not epoch.domains.can_replicate(copyset):
             names = [format_shard(member) for member in copyset]

@@ -194,6 +194,9 @@ class _Run:
         if self.departures is not None:
             departures = self.departures
             self._wait("rebuilding", departures.done, departures.waits_for, departures.progress)
+            if departures.rebuild_again():
+                self._wait("rebuilding again", departures.done, departures.waits_for, departures.progress)
+            departures.check_places()
         elif not self.silent and not self.loses and scenario.seed % 2:
             self._repair()
         for log in scenario.logs:
@@ -314,6 +317,7 @@ class _Run:
         history, model = self.apps.histories[log], self.invariants.logs[log]
         if self.silent:
             return
+        self.invariants.wider.refresh(log)
         history.check_end(whole)
         if self.loses:
             self.lost += history.lost(whole)

@@ -155,6 +155,8 @@ _EXTRAS_FROM: Final = 100
 """Tests name seeds below."""
 _EXTRAS_SHARE: Final = 0.15
 _REGIONS_SHARE: Final = 0.12
+_NO_SPARE_SHARE: Final = 0.5
+"""Of the runs in rebuilding mode: nodesets are no larger than a copyset, so that what a lost shard held has no place in them."""
 _HEDGES_SHARE: Final = 0.2
 _CLOSES_DEAD_SHARE: Final = 0.7
 """Of runs whose connections to nodes that count as dead are closed when nothing passes, as in production; in the others they outlast short blocks."""
@@ -245,6 +247,8 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     plan.settings += ["[settings.membership]", *rng.choice(_GOSSIP)]
     if rebuilds:
         plan.settings += _rebuilding(rng)
+        if random.Random(f"no spare {seed}").random() < _NO_SPARE_SHARE:
+            plan.leave_no_spare()
     source = plan.render()
     config = load_cluster(source)
     copies = config.log(logs[0]).replication.copies  # type: ignore[union-attr]

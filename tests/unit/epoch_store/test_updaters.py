@@ -152,10 +152,18 @@ class TestWidening:
         [
             replace(STORED, written=False),
             replace(STORED, history=(interval(0, 2, since=1), STORED.history[1])),
-            replace(STORED, history=(replace(STORED.history[0], joined=(ShardId(256),), widened=Epoch(4)), STORED.history[1])),
+            replace(
+                STORED,
+                history=(replace(STORED.history[0], joined=(ShardId(256),), widened=Epoch(4)), STORED.history[1]),
+            ),
             replace(STORED, history=STORED.history[:1]),
         ],
-        ids=["the present history is not written yet", "it is another one", "it was widened by another node", "it is current"],
+        ids=[
+            "the present history is not written yet",
+            "it is another one",
+            "it was widened by another node",
+            "it is current",
+        ],
     )
     def test_it_stays_where_it_is_not_what_it_was(self, stored: EpochMetaData) -> None:
         assert ToNextEpoch(widenings=(self.WIDENING,))(stored) == replace(stored, epoch=Epoch(6))

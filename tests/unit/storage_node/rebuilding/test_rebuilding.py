@@ -573,7 +573,9 @@ class TestGiving:
         driver.answer_sequencer()
         driver.advance(1_000_000)
         driver.tell_history(WITHOUT_IT)
-        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(2), SeqStateFlags.WAIT_FOR_RECOVERY), "one that knows of the later epoch"
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(2), SeqStateFlags.WAIT_FOR_RECOVERY), (
+            "one that knows of the later epoch"
+        )
         driver.turn(clean(1, 5, lng=1))
         assert not driver.take(RebuildStore)
         driver.answer_sequencer()
