@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from client.settings import WriterSettings
@@ -23,7 +23,7 @@ TIMEOUT = 120 * SECOND
 """Virtual time within which what must happen happens."""
 
 
-def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = (), regions: int = 1) -> str:
+def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = (), locations: Sequence[str] = ()) -> str:
     section = "[settings.rebuilding]"
     lines = [
         'name = "history"',
@@ -43,8 +43,8 @@ def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collect
         lines += [f"[nodes.N{node}]", f'host = "127.0.0.{node + 1}"', "port = 7000"]
         if node in only_sequencing:
             lines.append('roles = ["sequencer"]')
-        if regions > 1:
-            lines.append(f'location = "region{node % regions}...."')
+        if locations:
+            lines.append(f'location = "{locations[node % len(locations)]}"')
     return "\n".join(lines)
 
 
@@ -59,10 +59,10 @@ class Stage:
         seed: int = 1,
         extra: str = "",
         only_sequencing: Collection[int] = (),
-        regions: int = 1,
+        locations: Sequence[str] = (),
     ) -> None:
         self.cluster = SimMachines(
-            load_cluster(config_text(nodes, replicate, extra, only_sequencing, regions)),
+            load_cluster(config_text(nodes, replicate, extra, only_sequencing, locations)),
             seed,
             network=NetworkSettings(delay_max=200, slow_probability=0.0),
         )

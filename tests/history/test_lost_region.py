@@ -19,7 +19,7 @@ REGIONS = 3
 
 def begin() -> tuple[Stage, list[SimNode]]:
     """Six nodes in three regions, and those of one that does not sequence the log."""
-    stage = Stage(nodes=6, replicate="node:2", extra=SOON, regions=REGIONS)
+    stage = Stage(nodes=6, replicate="node:2", extra=SOON, locations=[f"region{n}...." for n in range(REGIONS)])
     stage.acknowledged(stage.client())
     region = next(each for each in range(REGIONS) if each != stage.sequencer.id % REGIONS)
     return stage, [node for node in stage.others() if node.id % REGIONS == region]

@@ -21,6 +21,7 @@ from ldquery.ctl.event_log import (
     wait_until_rebuilt,
 )
 from ldquery.ctl.main import parser, run
+from logdevice_py.config.cluster import ClusterConfig, ShardState
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import (
@@ -150,6 +151,60 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
         copies = await asyncio.to_thread(copies_of, cluster, range(4))
         for log, journal in zip((1, 2, 3), journals, strict=True):
             check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
+
+
+async def test_what_a_node_held_whose_nodesets_had_no_spare_finds_places_on_others(tmp_path: Path) -> None:
+    """A cluster of three nodes, and three copies, that has grown to five: of what was written before, a lost copy has no place on the two that are left."""
+    async with process_cluster(tmp_path, replicate="node:3", racks=1, settings=rebuilding(), change=small) as cluster:
+        async with Client(cluster.file) as client:
+            streams = [StreamWorkload(client, log, size=500, pause=0.02) for log in (1, 2, 3)]
+            for stream in streams:
+                await stream.more(300)
+            for log in (1, 2, 3):
+                await client.head(log)  # it knows the nodesets of now
+            config = cluster.supervisor.config
+            nodes = {node: replace(each, shard_state=ShardState.READ_WRITE) for node, each in config.nodes.items()}
+            write_cluster_file(tmp_path, replace(config, version=config.version + 1, nodes=nodes))
+            async with asyncio.timeout(SECONDS):
+                for stream in streams:
+                    while not {3, 4} & await nodes_written(client, stream.log):
+                        await asyncio.sleep(0.2)
+            for stream in streams:
+                await stream.more(50)
+            for lost in (0, 2):
+                await cluster.kill(lost)
+                await cluster.wipe(lost)
+                async with asyncio.timeout(SECONDS):
+                    await until(client, lambda state, shard=SHARDS[lost]: shard in state.shards)
+                    await wait_until_rebuilt(client, SHARDS[lost])
+                entry = (await read_rebuilding_set(client)).shards[SHARDS[lost]]
+                assert (entry.flags, entry.authority) == (DonorFlags.NONE, Authority.AUTHORITATIVE_EMPTY)
+                for stream in streams:
+                    await stream.more(50)
+            journals = [await stream.finish() for stream in streams]
+            # who has read the nodesets before goes on, and finds all of it
+            for log, journal in zip((1, 2, 3), journals, strict=True):
+                compare(await read_all(client, log), journal)
+                assert (await client.head(log)).lsn is not None
+        await cluster.supervisor.stop_all()
+        left = [1, 3, 4]
+        copies = await asyncio.to_thread(copies_of, cluster, left)
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            check_copies(copies, log, journal.acknowledged, 3, {SHARDS[0], SHARDS[2]})
+
+
+def small(config: ClusterConfig) -> ClusterConfig:
+    """Only the first three nodes take records."""
+    nodes = {
+        node: each if node < 3 else replace(each, shard_state=ShardState.DISABLED)
+        for node, each in config.nodes.items()
+    }
+    return replace(config, nodes=nodes)
+
+
+async def nodes_written(client: Client, log: int) -> set[int]:
+    """The nodes that have a record that is appended at this moment."""
+    return {shard >> 8 for shard in (await client.append(log, f"probe {time.monotonic_ns()}".encode())).copyset}
 
 
 _FILE_BYTES: Final = 6 << 20

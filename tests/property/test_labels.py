@@ -18,6 +18,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.metadata.widening import extended_labels
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
 from tests.simulation.deliberate import FAULTS
 
@@ -147,6 +148,45 @@ def test_the_deliberate_fault_of_the_simulator_is_noticed() -> None:
     with FAULTS["labels_of_the_present"].planted():
         search.look(4, "rack:2")
     assert search.missed > 0
+
+
+def widened_by(joins: int, interval: EpochInterval, places: Places) -> FailureDomains:
+    """The domains of an interval when the last nodes of a file have joined it."""
+    where = partial(location, places)
+    added = [shard_id(NodeId(node)) for node in range(len(places) - joins, len(places))]
+    nodeset = (*interval.nodeset, *((shard, Generation(1)) for shard in added))
+    labels = extended_labels(interval.domains(where), added, where)
+    return FailureDomains([shard for shard, _ in nodeset], interval.replication, labels)
+
+
+@pytest.mark.parametrize("joins", [1, 2])
+def test_no_f_majority_of_a_wider_nodeset_misses_an_entry_of_the_narrower_one_or_of_its_own(joins: int) -> None:
+    """Wherever nodes stood when the epoch began, and wherever they and those that join stand when they do."""
+    cases = 0
+    for nodes, text in product(range(2, 4 if joins == 2 else 5), PROPERTIES):
+        replication = ReplicationProperty.parse(text)
+        seen: set[object] = set()
+        for before in all_places(nodes):
+            interval, stored = begun(nodes, replication, before), stored_sets(replication, before)
+            narrow = by_labels(interval, before)
+            if not narrow.can_replicate(narrow.shards):
+                continue  # such a nodeset is not widened
+            for after in all_places(nodes + joins):
+                wide = widened_by(joins, interval, after)
+                if (before, wide.key) in seen:
+                    continue
+                seen.add((before, wide.key))
+                shards = wide.shards
+                for bits in range(1 << len(shards)):
+                    chosen = [each for at, each in enumerate(shards) if bits >> at & 1]
+                    if wide.f_majority(chosen) is FMajority.NONE:
+                        continue
+                    cases += len(stored)
+                    assert all(held & bits for held in stored), (before, after, text, chosen)
+                    for held in range(1 << len(shards)):
+                        members = [each for at, each in enumerate(shards) if held >> at & 1]
+                        assert held & bits or not wide.can_replicate(members)
+    assert cases > 10_000
 
 
 @pytest.mark.parametrize(("make_domains", "missed"), [(by_present_file, 4), (by_labels, 0)])

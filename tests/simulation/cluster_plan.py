@@ -127,10 +127,11 @@ class ClusterPlan:
         if extras and int(self.attributes.get("nodeset_size", "0")) < _COPIES_MAX + extras:
             self.attributes["nodeset_size"] = "0"
 
-    def leave_no_spare(self) -> None:
-        """Nodesets have as many shards as entries have copies."""
+    def begin_small(self) -> None:
+        """As many nodes take records at first as entries have copies: the nodesets of the first epochs have no spare. `undrain` lets the cluster grow."""
         copies = ReplicationProperty.parse(self.replicate).copies
-        self.attributes["nodeset_size"] = str(copies + int(self.attributes.get("extra_copies", "0")))
+        for node in list(self.nodes.values())[copies:]:
+            node.state = "disabled"
 
     def change_replication(self, rng: random.Random) -> None:
         """More or fewer copies."""

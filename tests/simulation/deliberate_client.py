@@ -9,10 +9,12 @@ import client.look_up.find_request
 import client.read.decoding
 import client.write.frame_reader
 from client.append.append_request import AppendRequests
+from client.questions import LogQuestions
 from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, GapVerdict
 from client.read.hedging import Hedging
 from client.read.items import GapKind
+from client.read.nodeset_lookup import NodesetLookup
 from client.read.read_set import ReadSet
 from client.read.read_stream import ReadStream
 from client.write.frame import FrameFate
@@ -21,6 +23,7 @@ from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.placement.failure_domains import FMajority
 from logdevice_py.protocol.messages import GapReason
 from tests.simulation.deliberate_fault import deliberate
+from tests.simulation.run_mode import RunMode
 
 Change = Callable[..., Any]
 
@@ -133,3 +136,24 @@ def hedge_gaps_counted(original: Change) -> Change:
 @deliberate("what hedges bring counts as progress of the shard that is dead", (Hedging, "awaited"), likely="hedges")
 def hedges_nurse_dead_shards(original: Change) -> Change:
     return lambda self: self._position.next
+
+
+@deliberate(
+    "a reader calls lost what shards may have that joined the nodeset since it was read",
+    (NodesetLookup, "is_later_than"),
+    mode=RunMode.REBUILDING,
+)
+def loss_by_older_nodesets(original: Change) -> Change:
+    return lambda self, evidence, now: True
+
+
+@deliberate(
+    "a look-up finds nothing where shards may have it that joined the nodeset since it was read",
+    (LogQuestions, "_surveyed"),
+    mode=RunMode.REBUILDING,
+)
+def look_up_by_older_nodesets(original: Any) -> Any:
+    async def surveyed(ask: Any, parts: Any, parts_anew: Any) -> Any:
+        return await ask(parts)
+
+    return staticmethod(surveyed)

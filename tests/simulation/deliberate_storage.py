@@ -23,7 +23,9 @@ from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, LSN_M
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.membership.gossip import GossipMachine
-from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.protocol.messages import GapReason, Seal, SeqStateFlags, Store, StoreFlags
+from sequencer.seq_state import SeqStateService
 from server.event_log import exclusion
 from server.event_log.event_writer import RebuildingSupervisor
 from storage_node.epochs import digest, epoch_ends
@@ -37,6 +39,7 @@ from storage_node.reading.read_stream import ServerReadStream
 from storage_node.reading.release import ReleaseHandler
 from storage_node.rebuilding.context import DonorContext
 from storage_node.rebuilding.donor import ShardDonor
+from storage_node.rebuilding.log_rebuilding import LogRebuilding
 from storage_node.repair.metadata_resync import MetadataResync
 from storage_node.retention.removed_logs import RemovedLogs
 from storage_node.retention.retention import Retention
@@ -411,3 +414,41 @@ def ends_without_proof(original: Change) -> Change:
 @deliberate("what readers are sent is not charged to quotas", (ReadAllowance, "take"))
 def readers_not_charged(original: Change) -> Change:
     return lambda self, image: None
+
+
+@deliberate(
+    "records without a place in their nodeset get none",
+    (DonorContext, "may_widen"),
+    mode=RunMode.REBUILDING,
+)
+def nodesets_stay_narrow(original: Change) -> Change:
+    return lambda self, interval: False
+
+
+@deliberate(
+    "donors store on shards that joined a nodeset before that is certain to be in the metadata log, and sequencers tell them too early",
+    (LogRebuilding, "_widest"),
+    (SeqStateService, "_answer_if_ready"),
+    mode=RunMode.REBUILDING,
+)
+def copies_before_wider_nodesets(original: Change) -> Change:
+    if original.__name__ == "_widest":
+        return lambda self: EPOCH_INVALID
+
+    def answer_if_ready(self: SeqStateService, sequencer: Any, request: Any, now: Any) -> bool:
+        if request.flags & SeqStateFlags.WIDEN and sequencer.is_released:
+            original(self, sequencer, request, now)
+            self._send(sequencer, request.peer, request.request_id, sequencer.log, Status.OK, request.peer)
+            return True
+        return bool(original(self, sequencer, request, now))
+
+    return answer_if_ready
+
+
+@deliberate(
+    "shards that joined the nodeset of an epoch count when it is asked how it ended",
+    (EpochInterval, "original"),
+    mode=RunMode.REBUILDING,
+)
+def whoever_joined_knows_the_end(original: Any) -> Any:
+    return property(lambda self: self)

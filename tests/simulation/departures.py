@@ -101,6 +101,12 @@ class Departures:
         """Those that are lost for good or drained, whether they are in the cluster file or not."""
         return frozenset(self._gone | self._drained)
 
+    @property
+    def _is_small(self) -> bool:
+        """The cluster has not grown to its size yet."""
+        config = self._cluster.config
+        return bool(self._scenario.grows_at) and len(config.writable_shards()) < len(config.storage_shards())
+
     def _running(self) -> list[SimNode]:
         return [
             node
@@ -122,7 +128,7 @@ class Departures:
     def _one_to_lose(self) -> SimNode | None:
         """Whose shards may go for good; None: nobody's."""
         nodes = [node for node in self._running() if self._suffices_without(node)]
-        if len(nodes) < 4:
+        if len(nodes) < 4 or self._is_small:
             return None
         node = self._rng.choice(nodes)
         return node if self._budget.take_shards(node.disks) else None
@@ -169,7 +175,7 @@ class Departures:
 
     def _drain(self) -> bool:
         nodes = [node for node in self._running() if self._suffices_without(node)]
-        if len(nodes) < 5:
+        if len(nodes) < 5 or self._is_small:
             return False
         self.drain(self._rng.choice(nodes))
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -22,6 +23,7 @@ from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.metadata_authorities import MetadataAuthorities
 from tests.simulation.node_removals import NodeRemovals
+from tests.simulation.operators import publish
 from tests.simulation.repairs import VanishedCopies, running_shards
 from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import Scenario, draw
@@ -179,6 +181,8 @@ class _Run:
         self.nemesis.start()
         if self.departures is not None:
             self.departures.start()
+        if scenario.grows_at:
+            cluster.scheduler.after(scenario.grows_at, self._grow)
         if self.removals is not None:
             self.removals.start()
         while cluster.scheduler.now < scenario.duration:
@@ -219,6 +223,11 @@ class _Run:
             self.silent,
             self.lost,
         )
+
+    def _grow(self) -> None:
+        plan, rng = copy.deepcopy(self.apps.plan), random.Random(self.cluster.rng.getrandbits(64))
+        plan.undrain(rng)
+        publish(self.apps, plan, rng.choice([0, SECOND]), rng)
 
     def _on_silent_loss(self) -> None:
         self.silent = True

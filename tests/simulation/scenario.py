@@ -92,6 +92,8 @@ class Scenario:
     """Nodes are drained and taken out of the cluster file, one after the other."""
     removal_interval: int = 0
     """Between two changes of which logs are in the cluster file; 0: none leaves it."""
+    grows_at: int = 0
+    """When nodes that were disabled take records; 0: all do from the start."""
     distances: dict[tuple[int, int], int] = field(default_factory=dict)
     """Microseconds from one region to another, by their numbers; none: nodes stand together."""
     bandwidth: int = 0
@@ -155,8 +157,9 @@ _EXTRAS_FROM: Final = 100
 """Tests name seeds below."""
 _EXTRAS_SHARE: Final = 0.15
 _REGIONS_SHARE: Final = 0.12
-_NO_SPARE_SHARE: Final = 0.5
-"""Of the runs in rebuilding mode: nodesets are no larger than a copyset, so that what a lost shard held has no place in them."""
+_SMALL_SHARE: Final = 0.7
+"""Of the runs in rebuilding mode in which nodes neither move nor leave the cluster file: the cluster begins with as few nodes as entries have copies, so that what one of these held has no
+place in the nodesets of the first epochs."""
 _HEDGES_SHARE: Final = 0.2
 _CLOSES_DEAD_SHARE: Final = 0.7
 """Of runs whose connections to nodes that count as dead are closed when nothing passes, as in production; in the others they outlast short blocks."""
@@ -245,10 +248,14 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     if removals and random.Random(f"idle logs {seed}").random() < 0.5:
         _leave_idle_logs(plan.settings)
     plan.settings += ["[settings.membership]", *rng.choice(_GOSSIP)]
+    grows_at = 0
     if rebuilds:
         plan.settings += _rebuilding(rng)
-        if random.Random(f"no spare {seed}").random() < _NO_SPARE_SHARE:
-            plan.leave_no_spare()
+        if not (removals or moves or distances or "extra_copies" in plan.attributes):
+            small = random.Random(f"small {seed}")
+            if small.random() < _SMALL_SHARE:
+                plan.begin_small()
+                grows_at = small.choice([1, 2, 3]) * SECOND
     source = plan.render()
     config = load_cluster(source)
     copies = config.log(logs[0]).replication.copies  # type: ignore[union-attr]
@@ -304,6 +311,7 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
             made.disk_bytes = rng.choice(profile.disk_bytes)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
     made.distances = distances
+    made.grows_at = grows_at
     if distances:
         made.bandwidth = random.Random(f"bandwidth {seed}").choice(_BANDWIDTHS)
     hedging = random.Random(f"hedges {seed}")

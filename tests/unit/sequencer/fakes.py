@@ -397,11 +397,11 @@ class World:
         self.node.on_message(peer, message, self.now)
         return self._request_ids
 
-    def ask_state(self, flags: int = 0, min_epoch: int = 0, log: LogId = LOG) -> int:
+    def ask_state(self, flags: int = 0, min_epoch: int = 0, log: LogId = LOG, *, peer: PeerId = CLIENT) -> int:
         """A GET_SEQ_STATE."""
         self._request_ids += 1
         message = GetSeqState(request_id=self._request_ids, log=log, flags=flags, min_epoch=Epoch(min_epoch))
-        self.node.on_message(CLIENT, message, self.now)
+        self.node.on_message(peer, message, self.now)
         return self._request_ids
 
     def run(self, micros: int = 0) -> None:

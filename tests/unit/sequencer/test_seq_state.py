@@ -24,6 +24,88 @@ from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 TAIL = int(SeqStateFlags.TAIL)
 WAIT = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+WIDEN = int(SeqStateFlags.WIDEN)
+DONOR = PeerId(3)
+
+
+class TestWiderNodesets:
+    """A donor says that records of earlier epochs have no place in their nodeset."""
+
+    def short_of_shards(self) -> World:
+        """Epoch 1 was stored on the three shards that there were, one of which is lost since. Epoch 2 does without it."""
+        config = make_config(5)
+        *first, self.fourth, self.fifth = config.storage_shards()
+        self.lost = first[0]
+        world = World(replace(config, excluded=frozenset({self.fourth, self.fifth})))
+        world.append()
+        world.run()
+        assert world.store.metadata[LOG].current.shards == tuple(first)
+        config = replace(config, version=2, excluded=frozenset({self.lost}))
+        world.node.on_config(config, world.now)
+        world.run(1_000_000)
+        metadata = world.store.metadata[LOG]
+        assert (metadata.given_epoch, metadata.written, len(metadata.history)) == (2, True, 2)
+        return world
+
+    def test_an_epoch_makes_them_wider_and_the_donor_is_told_when_that_is_in_the_metadata_log(self) -> None:
+        world = self.short_of_shards()
+        written = len(world.metadata_stores)
+        world.recoveries.held = True
+        request = world.ask_state(WIDEN, peer=DONOR)
+        world.run(1_000_000)
+        first, second = world.store.metadata[LOG].history
+        assert (first.widened, first.joined, self.lost in first.shards) == (3, (self.fourth, self.fifth), True)
+        assert second.shards == first.shards[1:]
+        assert len(world.metadata_stores) > written
+        assert world.states == [], "the earlier epoch is not recovered yet"
+        world.recoveries.finish(LOG, world.now)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).epoch) == (Status.OK, 3)
+
+    def test_the_answer_waits_for_the_metadata_log(self) -> None:
+        world = self.short_of_shards()
+        request = world.ask_state(WIDEN, peer=DONOR)
+        for node in (1, 2, 3):
+            world.cluster.states[NodeId(node)] = NodeState.DEAD
+        world.run(300_000)
+        assert world.store.metadata[LOG].history[0].joined
+        assert not world.store.metadata[LOG].written
+        assert world.states == []
+        for node in (1, 2, 3):
+            world.cluster.states[NodeId(node)] = NodeState.ALIVE
+        world.run(4_500_000)
+        assert world.state_of(request).status is Status.OK
+
+    def test_shards_that_joined_are_told_of_releases(self) -> None:
+        world = self.short_of_shards()
+        assert self.lost in world.sequencer.release_shards
+        world.ask_state(WIDEN, peer=DONOR)
+        world.run(1_000_000)
+        assert {self.lost, self.fourth, self.fifth} < set(world.sequencer.release_shards)
+
+    def test_nothing_is_changed_where_none_is_short_of_shards(self) -> None:
+        world = self.short_of_shards()
+        for _ in range(2):
+            request = world.ask_state(WIDEN, peer=DONOR)
+            world.run(2_000_000)
+            assert (world.state_of(request).status, world.state_of(request).epoch) == (Status.OK, 3)
+
+    def test_the_nodeset_of_the_current_epoch_is_not_widened(self) -> None:
+        world = active(World(make_config(3)))
+        world.node.on_config(replace(make_config(4, version=2), excluded=frozenset({shard_id(NodeId(0))})), world.now)
+        world.store.silent = True
+        request = world.ask_state(WIDEN, peer=DONOR)
+        world.run(100_000)
+        world.store.silent = False
+        world.run(10_000_000)
+        assert world.state_of(request).status in (Status.OK, Status.AGAIN)
+        assert not world.store.metadata[LOG].current.joined
+
+    def test_a_client_cannot_have_it_done(self) -> None:
+        world = self.short_of_shards()
+        request = world.ask_state(WIDEN)
+        world.run(1_000_000)
+        assert (world.state_of(request).status, world.state_of(request).epoch) == (Status.OK, 2)
 
 
 class TestState:

@@ -222,6 +222,17 @@ def test_when_too_many_lost_their_data_everybody_who_is_left_is_heard() -> None:
     assert asking.find(0).lsn == lsn(5)
 
 
+def test_what_is_found_without_too_many_says_who_they_are() -> None:
+    """By nodesets that were read since they lost it, others may be found that have it."""
+    asking = Asking([interval(1, SHARDS[:3])], lsn(60))
+    asking.shards[SHARDS[0]].generation = 2
+    asking.find(0)
+    assert not asking.parts.lost, "the others meet every copyset"
+    asking.shards[SHARDS[1]].generation = 2
+    asking.find(0)
+    assert asking.parts.lost == {SHARDS[0], SHARDS[1]}
+
+
 def test_who_lost_something_is_heard_when_it_knows_what_it_still_has() -> None:
     asking = Asking([interval(1, SHARDS[:3])], lsn(60))
     for shard in SHARDS[:2]:

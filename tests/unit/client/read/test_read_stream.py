@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,9 @@ from client.read.settings import ReadSettings
 from client.read.shard_statuses import ShardStatuses
 from logdevice_py.core.extensions import TailFlags, TailState, encode_extensions
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
+from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX, Epoch, compose_lsn
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import GapReason, ShardStatus, ShardStatusRow
 from tests.unit.client.read.fakes import (
@@ -318,6 +320,106 @@ class TestTrim:
         assert text(h.take()) == ["TRIM e1n1-e2n7"]
 
 
+class TestLaterHistory:
+    """Rule Later history: who joined a nodeset since it was read may have what its lost shards had (`logdevice_py/metadata/widening.py`)."""
+
+    WIDE = (
+        replace(make_interval(1, [0, 1, 2, 3], 2), joined=(shard(3),), widened=Epoch(2)),
+        make_interval(2, [0, 1, 2, 3], 2),
+    )
+
+    def told(self, *nodes: int, says: Authority = Authority.AUTHORITATIVE_EMPTY, at: int = 0) -> ShardStatuses:
+        statuses = ShardStatuses()
+        rows = [ShardStatusRow(int(shard(node)), 1, says.value) for node in nodes]
+        assert statuses.take(PeerId(0), ShardStatus(version=LSN(1), shards=rows, part=0, parts=1), Micros(at))
+        return statuses
+
+    def reading(self, **given: Any) -> Harness:
+        """Of three shards, with another one in the cluster."""
+        narrow = (make_interval(1, [0, 1, 2], 2), make_interval(2, [0, 1, 2, 3], 2))
+        h = Harness(4, intervals=narrow, first=lsn(1, 1), until=lsn(1, 3), single_copy=False, **given)
+        h.begin()
+        h.advance(SECOND)
+        return h
+
+    def pass_over(self, h: Harness, *nodes: int) -> None:
+        for _ in range(3):
+            for node in nodes:
+                h.started(shard(node), last_released=lsn(2, 1))
+                h.gap(node, lsn(1, 1), lsn(1, 3))
+            h.advance(200_000)
+
+    def test_what_was_re_replicated_on_a_shard_that_joined_is_read_there(self) -> None:
+        h = self.reading()
+        for node in (0, 1):
+            h.down(node)
+        h.stream.on_shard_statuses(self.told(0, 1, at=h.now), h.now)
+        asked = h.history_requests
+        assert asked == 2, "when others are said to have it, the nodesets are read"
+        self.pass_over(h, 2)
+        h.advance(100 * SECOND)
+        assert not h.take(), "shard 2 alone was never enough"
+        h.history(self.WIDE)
+        h.started(shard(2), last_released=lsn(2, 1))
+        h.started(shard(3), last_released=lsn(2, 1))
+        h.records(3, entry(1, 1), entry(1, 2), entry(1, 3))
+        assert text(h.take()) == ["e1n1:x", "e1n2:x", "e1n3:x"]
+
+    def test_shards_that_began_anew_prove_no_loss_before_the_nodesets_are_read_again(self) -> None:
+        h = self.reading()
+        for node in (0, 1):
+            h.started(shard(node), Status.REBUILDING)
+        self.pass_over(h, 2)
+        assert (h.take(), h.history_requests) == ([], 2)
+        h.history(h.intervals)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_a_reading_that_began_before_a_loss_was_heard_of_does_not_count(self) -> None:
+        h = self.reading()
+        h.started(shard(0), Status.REBUILDING)
+        h.stream.on_shard_statuses(self.told(0, at=h.now), h.now)
+        assert h.history_requests == 2
+        h.advance(SECOND)
+        h.started(shard(1), Status.REBUILDING)
+        self.pass_over(h, 2)
+        h.history(h.intervals)
+        assert not h.take()
+        h.advance(10 * SECOND)
+        assert h.history_requests == 3
+        h.history(h.intervals)
+        self.pass_over(h, 2)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_nor_does_one_that_may_have_missed_a_later_record(self) -> None:
+        h = self.reading()
+        for node in (0, 1):
+            h.started(shard(node), Status.REBUILDING)
+        self.pass_over(h, 2)
+        h.stream.on_history(h.intervals, h.now, EPOCH_MAX, is_whole=False)
+        h.turn()
+        h.advance(10 * SECOND)
+        assert (h.take(), h.history_requests) == ([], 3)
+        h.history(h.intervals)
+        self.pass_over(h, 2)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_an_earlier_record_does_not_take_a_shard_out_of_a_nodeset(self) -> None:
+        h = self.reading()
+        h.started(shard(0), Status.REBUILDING)
+        h.stream.on_shard_statuses(self.told(0, at=h.now), h.now)
+        h.history(self.WIDE)
+        assert shard(3) in h.starts
+        h.advance(SECOND)
+        h.stream.on_shard_statuses(self.told(0, 1, at=h.now), h.now)
+        h.history((make_interval(1, [0, 1, 2], 2), self.WIDE[1]))
+        assert shard(3) not in h.stopped
+
+    def test_without_a_loss_nothing_is_read_again(self) -> None:
+        h = self.reading()
+        self.pass_over(h, 0, 1, 2)
+        assert (text(h.take()), h.history_requests) == (["DATALOSS e1n1-e1n3"], 1)
+
+
 class TestDataLoss:
     def confirm(self, h: Harness, first: int, last: int) -> None:
         """All shards say that they have nothing, whatever they are asked."""
@@ -434,6 +536,7 @@ class TestDataLoss:
         h.gap(0, lsn(1, 1), lsn(1, 3))
         h.advance(100 * SECOND)
         assert not h.take()
+        h.history()
         h.stream.on_config(make_config(3, version=2), h.now)
         h.advance(200_000)
         for _ in range(2):

@@ -240,7 +240,6 @@ def test_fields_that_a_later_version_adds_at_the_end_are_ignored() -> None:
     known = replace(METADATA, guarded_since=Epoch(7), strict_since=Epoch(3))
     assert EpochMetaData.decode(encoded) == known
     first, second, third = known.history
-    with_extras = replace(known, history=(first, second, replace(third, extra_copies=1)))
     joined = replace(first, joined=first.shards[:1], widened=Epoch(5))
     with_joined = replace(known, history=(joined, second, replace(third, extra_copies=1)))
     assert EpochMetaData.decode(msgpack.packb([*msgpack.unpackb(with_joined.encode()), [4]])) == with_joined
