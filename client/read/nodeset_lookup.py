@@ -16,6 +16,9 @@ from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 _PAUSE: Final = "history"
+_READINGS_MAX: Final = 3
+"""So many readings that may have missed a record count as one that missed none: each has the log's sequencer store the record again, and where too many shards of the metadata log lost what
+they had, none will ever be certain."""
 
 
 class NodesetLookup:
@@ -38,6 +41,8 @@ class NodesetLookup:
         """Everything up to here is released, as far as any shard said."""
         self.read_at = Micros(-1)
         """When the last reading began that missed nothing; -1: there was none."""
+        self._uncertain = 0
+        """Readings since the last that missed nothing."""
         self._wanted_at = Micros(-1)
         """A reading is wanted that begins at this time or later."""
         self._request = request
@@ -91,7 +96,8 @@ class NodesetLookup:
             hit("read_history_in_part")
         else:
             self._pauses = self._new_pauses()
-            if is_whole:
+            self._uncertain = 0 if is_whole else self._uncertain + 1
+            if is_whole or self._uncertain >= _READINGS_MAX:
                 self.read_at = self._asked_at
         if self.read_at < self._wanted_at and _PAUSE not in self._timers:
             self._timers.set(_PAUSE, now + next(self._pauses), self.ask)

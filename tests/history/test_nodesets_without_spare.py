@@ -29,6 +29,7 @@ NODES = 6
 FIRST_NODES = 3
 LOST = (1, 0)
 """The first is alone in its rack, the second is not."""
+THIRD = NodeId(2)
 RECORDS = 20
 
 
@@ -76,14 +77,18 @@ def play() -> None:
     seen, reader = stage._reader(client, LSN_OLDEST, last[0])
     while reader.stream.state is not ReadStreamState.READING:
         stage.run(20)
-    for number in LOST:
-        # it knows the nodesets of now, and gets nothing of these two
-        for source, target in ((stage.node(NodeId(number)), client), (client, stage.node(NodeId(number)))):
-            stage.block(source, target)
-    stage.run(SECOND)  # the third says what it has, once
-    assert not reader.finished
+    # it knows the nodesets of now, and until both are lost it hears of the third node alone, which says what it has, and that the others are lost and rebuilt
+    others = stage.others(stage.node(THIRD))
+    for node in others:
+        stage.block(node, client)
+        stage.block(client, node)
     for number in LOST:
         stage.take_out(lose(stage, number))
+    stage.run(10 * SECOND)
+    assert not reader.finished
+    for node in others:
+        stage.unblock(node, client)
+        stage.unblock(client, node)
     stage.run_until(f"a reader that began before ({reader.stream.waiting_for()})", lambda: reader.finished)
     assert [payload for _, _, payload in seen.records] == [each.payload for each in records]
     for each in records:

@@ -390,16 +390,22 @@ class TestLaterHistory:
         self.pass_over(h, 2)
         assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
 
-    def test_nor_does_one_that_may_have_missed_a_later_record(self) -> None:
+    @pytest.mark.parametrize("is_ever_certain", [True, False])
+    def test_nor_does_one_that_may_have_missed_a_later_record_unless_all_may(self, is_ever_certain: bool) -> None:
         h = self.reading()
         for node in (0, 1):
             h.started(shard(node), Status.REBUILDING)
         self.pass_over(h, 2)
-        h.stream.on_history(h.intervals, h.now, EPOCH_MAX, is_whole=False)
-        h.turn()
-        h.advance(10 * SECOND)
-        assert (h.take(), h.history_requests) == ([], 3)
-        h.history(h.intervals)
+        for asked in (3, 4):
+            h.stream.on_history(h.intervals, h.now, EPOCH_MAX, is_whole=False)
+            h.turn()
+            h.advance(10 * SECOND)
+            assert (h.take(), h.history_requests) == ([], asked)
+        if is_ever_certain:
+            h.history(h.intervals)
+        else:
+            h.stream.on_history(h.intervals, h.now, EPOCH_MAX, is_whole=False)
+            h.turn()
         self.pass_over(h, 2)
         assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
 

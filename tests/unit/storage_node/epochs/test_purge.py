@@ -404,6 +404,22 @@ class TestPurge:
         assert len(driver.stored()) == (2 if is_enough else 4)
         assert (driver.log().last_released == lsn(2, 1)) == is_enough
 
+    def test_shards_that_joined_the_nodeset_when_the_epoch_was_clean_are_not_asked(self) -> None:
+        """They took no part in any recovery of it: their answers are none of an f-majority of those that did."""
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([replace(interval(), joined=SHARDS[3:], widened=Epoch(2))])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        assert [request.shard for request in requests] == list(SHARDS[1:3])
+
+    def test_one_of_them_keeps_the_copies_that_donors_gave_it(self) -> None:
+        driver = missed()
+        stored = driver.stored()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([replace(interval(), joined=(ME,), widened=Epoch(2))])
+        assert not driver.take(GetEpochRecoveryMetadata)
+        assert (driver.stored(), driver.log().last_released) == (stored, lsn(2, 1))
+
     def test_who_began_anew_does_not_count_as_having_answered(self) -> None:
         """It may have been the only one here that took part in the last recovery."""
         driver = missed()
