@@ -460,6 +460,9 @@ def metadata_cases() -> Iterator[GoldenCase]:
     yield GoldenCase("extra copies", with_extras.encode(), EpochMetaData.decode)
     promised = dataclasses.replace(with_extras, guarded_since=Epoch(5), strict_since=Epoch(7))
     yield GoldenCase("guarded, strictly ordered, extra copies", promised.encode(), EpochMetaData.decode)
+    wide = dataclasses.replace(first, nodeset=second.nodeset, joined=SHARDS[2:], widened=Epoch(8))
+    widened = dataclasses.replace(_metadata(), history=(wide, second))
+    yield GoldenCase("a nodeset that was made wider", widened.encode(), EpochMetaData.decode)
     fields = msgpack.unpackb(encoded)
     yield GoldenCase("without labels", msgpack.packb(fields[:8]), EpochMetaData.decode, written=False)
     without_version = [fields[0], fields[1], [each[:3] for each in fields[2]], *fields[3:8]]

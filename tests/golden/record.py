@@ -20,6 +20,8 @@ _BEFORE: Final = ", before"
 _NEVER: Final = object()
 _ADDED_LATER: Final[dict[tuple[str, str], Any]] = {
     ("EpochInterval", "extra_copies"): 0,
+    ("EpochInterval", "joined"): (),
+    ("EpochInterval", "widened"): 0,
     ("EpochMetaData", "guarded_since"): 0,
     ("EpochMetaData", "strict_since"): 0,
     ("EpochState", "tail_records"): 0,
