@@ -7,7 +7,7 @@ could be repaired waits longer each time, since most often something is not rele
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Final
 

@@ -167,7 +167,7 @@ async def test_what_a_node_held_whose_nodesets_had_no_spare_finds_places_on_othe
             write_cluster_file(tmp_path, replace(config, version=config.version + 1, nodes=nodes))
             async with asyncio.timeout(SECONDS):
                 for stream in streams:
-                    while not {3, 4} & await nodes_written(client, stream.log):
+                    while not {3, 4} & await nodes_written(client, stream.log):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.2)
             for stream in streams:
                 await stream.more(50)

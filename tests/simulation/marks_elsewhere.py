@@ -568,6 +568,26 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes a log that leaves the cluster file while a shard is rebuilt",
         f"{_GIVING}::test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final",
     ),
+    "nodesets_are_others_than_those_to_widen": (
+        "takes a history that another sequencer changed, of which this one would have heard with the epoch",
+        "tests/unit/epoch_store/test_updaters.py::TestWidening::test_it_stays_where_it_is_not_what_it_was",
+    ),
+    "nodesets_stay_narrow": (
+        _HUGE,
+        "tests/unit/epoch_store/test_updaters.py::TestWidening::test_a_history_does_not_grow_without_end",
+    ),
+    "rebuilding_asks_again_for_wider_nodesets": (
+        _SELDOM,
+        f"{_GIVING}::test_wider_nodesets_are_asked_for_again_as_long_as_the_sequencer_does_not_answer",
+    ),
+    "rebuilding_escapes_after_tries": (
+        _SELDOM,
+        f"{_GIVING}::test_where_a_shard_is_dead_wider_nodesets_are_asked_for_when_it_does_not_come_back",
+    ),
+    "look_up_again_by_later_nodesets": (
+        _SELDOM,
+        "tests/unit/client/look_up/test_later_nodesets.py::test_otherwise_nodesets_are_read_that_are_later_than_each_loss",
+    ),
     "rebuilding_nodeset_too_small": (
         _SELDOM,
         f"{_GIVING}::test_a_nodeset_that_cannot_do_without_the_shard_is_said_to_be_short_of_places",
