@@ -314,6 +314,7 @@ class ReadStream:
         position.limit = Lsn(min(position.until, history.end_of(index)))
         position.wide = False
         detector = self._interval.enter(index)
+        self._lookup.is_later_than(self._interval.rebuilt_heard_at, now)
         self._forget_received()
         self._fail_over.enter_interval(detector, now)
         if self._hedging is not None:

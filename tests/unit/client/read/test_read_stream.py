@@ -365,6 +365,14 @@ class TestLaterHistory:
         h.records(3, entry(1, 1), entry(1, 2), entry(1, 3))
         assert text(h.take()) == ["e1n1:x", "e1n2:x", "e1n3:x"]
 
+    def test_so_they_are_when_it_was_said_while_they_were_read(self) -> None:
+        h = Harness(4, first=lsn(1, 1), single_copy=False)
+        h.advance(SECOND)
+        h.stream.on_shard_statuses(self.told(0, at=h.now), h.now)
+        assert h.history_requests == 1
+        h.history()
+        assert h.history_requests == 2
+
     def test_shards_that_began_anew_prove_no_loss_before_the_nodesets_are_read_again(self) -> None:
         h = self.reading()
         for node in (0, 1):
