@@ -23,7 +23,9 @@ TIMEOUT = 120 * SECOND
 """Virtual time within which what must happen happens."""
 
 
-def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = (), locations: Sequence[str] = ()) -> str:
+def config_text(
+    nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = (), locations: Sequence[str] = ()
+) -> str:
     section = "[settings.rebuilding]"
     lines = [
         'name = "history"',
