@@ -17,7 +17,7 @@ from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.token_bucket import Meter, metered
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, JOINED_MAX, EpochMetaData
 from logdevice_py.metadata.widening import Widening, widened
 from logdevice_py.protocol.messages import Append, GuardedAppend, Stored
 from sequencer.activation import Activation, wanted_placement
@@ -377,7 +377,12 @@ class Sequencer:
             return False
         wanted = context.nodeset(self.log, self.attributes) or ()
         found = [widened(each, wanted, context.config, context.cluster) for each in metadata.history[:-1]]
-        self.widenings = tuple(each for each in found if each is not None)
+        wider = tuple(each for each in found if each is not None)
+        joining = sum(len(each.wide.joined) - len(each.narrow.joined) for each in wider)
+        if sum(len(each.joined) for each in metadata.history) + joining > JOINED_MAX:
+            marks.hit("nodesets_stay_narrow")
+            return False
+        self.widenings = wider
         if self.widenings:
             marks.hit("earlier_nodesets_are_short_of_shards")
             self.activate(now)

@@ -314,7 +314,8 @@ class Departures:
         Raises:
             Violation: a round has left records without one.
         """
-        if self._budget.damaged - self._gone - self._drained:
+        damaged = self._budget.damaged.union(*self._cluster.destroyed_entries().values())
+        if damaged - self._gone:
             return  # what cannot be read, and what a crash took, nobody gives
         [state] = self._sets()[:1]
         short = [

@@ -574,7 +574,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "nodesets_stay_narrow": (
         _HUGE,
-        "tests/unit/epoch_store/test_updaters.py::TestWidening::test_a_history_does_not_grow_without_end",
+        "tests/unit/sequencer/test_seq_state.py::TestWiderNodesets::test_a_history_that_has_no_room_for_more_costs_no_epoch",
     ),
     "rebuilding_asks_again_for_wider_nodesets": (
         _SELDOM,

@@ -101,6 +101,13 @@ class TestWiderNodesets:
         assert world.state_of(request).status in (Status.OK, Status.AGAIN)
         assert not world.store.metadata[LOG].current.joined
 
+    def test_a_history_that_has_no_room_for_more_costs_no_epoch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sequencer.sequencer.JOINED_MAX", 1)
+        world = self.short_of_shards()
+        request = world.ask_state(WIDEN, peer=DONOR)
+        world.run(1_000_000)
+        assert (world.state_of(request).status, world.state_of(request).epoch) == (Status.OK, 2)
+
     def test_a_client_cannot_have_it_done(self) -> None:
         world = self.short_of_shards()
         request = world.ask_state(WIDEN)
