@@ -23,7 +23,6 @@ from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, LSN_M
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.membership.gossip import GossipMachine
-from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import GapReason, Seal, SeqStateFlags, Store, StoreFlags
 from sequencer.seq_state import SeqStateService
 from server.event_log import exclusion
@@ -447,8 +446,12 @@ def copies_before_wider_nodesets(original: Change) -> Change:
 
 @deliberate(
     "shards that joined the nodeset of an epoch count when it is asked how it ended",
-    (EpochInterval, "original"),
+    (LogPurge, "_on_history"),
     mode=RunMode.REBUILDING,
 )
-def whoever_joined_knows_the_end(original: Any) -> Any:
-    return property(lambda self: self)
+def whoever_joined_knows_the_end(original: Change) -> Change:
+    def on_history(self: LogPurge, history: Any, complete: bool, now: Any) -> None:
+        forgotten = tuple(replace(interval, joined=(), widened=EPOCH_INVALID) for interval in history)
+        original(self, forgotten, complete, now)
+
+    return on_history
