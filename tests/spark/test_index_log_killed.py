@@ -28,7 +28,7 @@ MASTER = "local-cluster[2,1,1024]"
 RAW_LOGS = 6
 """As many tasks deal."""
 STEPS_MAX = 40
-SECONDS = 900.0
+SECONDS = 3600.0
 """That a program may take: Spark starts ten times as slowly where others have the processors."""
 
 
