@@ -233,13 +233,12 @@ def in_place(tables: Sequence[pa.Table]) -> pa.Table:
 
 def with_contents(table: pa.Table) -> pa.Table:
     """A table with the schema of files: contents that are in place are copied."""
-    contents = _plain(table.column("contents"))
-    if not pa.types.is_dictionary(contents.type):
+    if table.schema.field("contents").type == pa.binary():
         return table
-    if pa.types.is_binary_view(contents.type.value_type):
-        copied = _of_views(contents.dictionary, contents.indices).cast(pa.binary())
-    else:
-        copied = contents.cast(pa.binary())
+    contents = _plain(table.column("contents"))
+    if pa.types.is_dictionary(contents.type) and pa.types.is_binary_view(contents.type.value_type):
+        contents = _of_views(contents.dictionary, contents.indices)
+    copied = contents.cast(pa.binary())
     return table.set_column(3, SCHEMA.field("contents"), copied)
 
 
@@ -272,7 +271,10 @@ def _lengths(column: pa.Array) -> pa.Array:
 def _plain(column: Any) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies
+    if column.num_chunks == 1:
+        return column.chunk(0)  # combining copies
+    # Arrow makes no empty dictionary of views
+    return column.combine_chunks() if not pa.types.is_dictionary(column.type) else pa.array([], pa.binary())
 
 
 def _stays(table: pa.Table, flags: pa.Array | None) -> pa.Array:

@@ -117,6 +117,9 @@ def test_contents_in_place_are_what_was_read(pieces: list[list[bytes | None]], c
     assert with_contents(found).equals(whole.take(places))
     assert with_contents(found.slice(1, 3)).equals(whole.take(places).slice(1, 3))
     assert size_of(found) == size_of(whole)
+    nothing = found.filter(pa.array([False] * len(found), pa.bool_()))
+    assert with_contents(nothing).schema == SCHEMA
+    assert size_of(nothing) == 0
 
 
 DOCIDS = st.none() | st.sampled_from(["", "doc-01", "doc-07", "doc-10", "doc-1x", "zzz"])
