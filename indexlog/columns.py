@@ -225,7 +225,8 @@ def _with_changes(table: pa.Table, changed: dict[int, Modification]) -> pa.Table
 
 def in_place(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of tables in one piece, with their contents in place."""
-    views = [chunk.cast(pa.binary_view()) for table in tables for chunk in table.column("contents").chunks]
+    chunks = [chunk for table in tables for chunk in table.column("contents").chunks]
+    views = [chunk.cast(pa.binary_view()) for chunk in chunks or [pa.array([], pa.binary())]]
     table = pa.concat_tables([table.drop_columns("contents") for table in tables]).combine_chunks()
     numbers = pa.array(np.arange(len(table), dtype=np.int32))
     return table.append_column("contents", pa.DictionaryArray.from_arrays(numbers, pa.concat_arrays(views)))

@@ -168,40 +168,43 @@ def deal_range(
     store: FileStore, path: str, raw: RawRange, floors: Mapping[str, int]
 ) -> tuple[DealtRange, list[SliceEntry], RawRange]:
     """Make a container of as much of a range as one command can tell of, whole entries, if there is anything for it; and what is left."""
-    lsns = np.array([lsn for lsn, _ in raw.records], np.int64)
-    payloads = [payload for _, payload in raw.records]
-    sizes = np.array([len(payload or b"") for payload in payloads], np.int64)
-    count = _whole_entries(lsns, np.cumsum(sizes), PAYLOAD_BYTES_MAX)
-    found = raw_rows(payloads[:count])
+    records = raw.records
+    payloads = [payload or b"" for _, payload in records]
+    sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    count = _whole_entries(records, sizes, PAYLOAD_BYTES_MAX)
+    found = raw_rows(payloads[:count], sizes[:count])
     kept = found
     if floors:
+        lsns = np.array([lsn for lsn, _ in records[:count]], np.int64)
         behind = np.array([floors.get(index, 0) for index in found.indexes], np.int64)
         kept = found.chosen(lsns[found.places] > behind[found.codes])
     named = np.zeros(count, np.int64)
     for code, row in zip(*np.unique(kept.codes, return_index=True), strict=True):
         named[kept.places[row]] = len(kept.indexes[code]) + _SLICE_BYTES
-    if (fitting := _whole_entries(lsns[:count], np.cumsum(named), NAMED_BYTES_MAX)) < count:
+    if (fitting := _whole_entries(records, named, NAMED_BYTES_MAX)) < count:
         count = fitting
         kept = kept.chosen(kept.places < count)
     readable = found.places[found.places < count]
-    unreadable = count - len(readable) - payloads[:count].count(b"")  # which ends a raw log
-    dealt = DealtRange(len(readable), int(sizes[readable].sum()), unreadable)
+    ends = sum(records[place][1] == b"" for place in np.flatnonzero(sizes[:count] == 0).tolist())  # of raw logs
+    dealt = DealtRange(len(readable), int(sizes[readable].sum()), count - len(readable) - ends)
     slices = []
     if len(kept.places):
         slices = write_container(store, path, rows_in_order(kept.indexes, kept.table, pa.array(kept.codes)))
-    return dealt, slices, RawRange(raw.until, raw.records[count:])
+    return dealt, slices, RawRange(raw.until, records[count:])
 
 
-def _whole_entries(lsns: Integers, sizes: Integers, most: int) -> int:
-    """How many records are dealt together: up to the end of the entry in which what they take together is more than `most`; all, if it never is.
+def _whole_entries(records: Sequence[tuple[int, bytes | None]], sizes: Integers, most: int) -> int:
+    """How many records are dealt together: up to the end of the entry in which they take more than `most`; all, if they never do.
 
     Args:
-        lsns: of the records.
-        sizes: what each takes together with those before it.
+        records: with their LSNs.
+        sizes: what each of them takes, or of the first ones.
         most: in the same unit.
     """
-    over = int(np.searchsorted(sizes, most, "right"))
-    return int(np.searchsorted(lsns, lsns[over], "right")) if over < len(lsns) else len(lsns)
+    count = int(np.searchsorted(np.cumsum(sizes), most, "right")) + 1
+    while count < len(sizes) and records[count][0] == records[count - 1][0]:
+        count += 1
+    return min(count, len(sizes))
 
 
 def deal_job(

@@ -30,8 +30,6 @@ _PAD: Final = bytes(16)
 """Behind the last record, so that what is looked at is there: the head of a value and the number behind it."""
 _ENTRIES_MAX: Final = 64
 """Of a map: records with more are looked at by Python, as each entry is a step of its own."""
-_BATCH_BYTES: Final = 1 << 30
-"""Places in a column have 31 bits."""
 
 # msgpack's heads of values
 _NONE: Final = 0xC0
@@ -87,13 +85,14 @@ class RawRows:
         return RawRows(self.places[rows], self.indexes, self.codes[rows], self.table.filter(pa.array(rows)))
 
 
-def raw_rows(payloads: Sequence[bytes | None]) -> RawRows:
+def raw_rows(payloads: Sequence[bytes], sizes: Integers) -> RawRows:
     """What raw records hold: of each what `readable_row` tells, if anything.
 
     Args:
-        payloads: of the records, less than 2 GiB; None: it was damaged.
+        payloads: of the records, less than 2 GiB.
+        sizes: of these.
     """
-    walk = _Walk([payload or b"" for payload in payloads])
+    walk = _Walk(payloads, sizes)
     plain = walk.rows()
     others = [(place, *row) for place in np.flatnonzero(~walk.sound).tolist() if (row := readable_row(payloads[place]))]
     if not others:
@@ -111,13 +110,12 @@ def raw_rows(payloads: Sequence[bytes | None]) -> RawRows:
 class _Walk:
     """Goes through all records together, from value to value."""
 
-    def __init__(self, payloads: Sequence[bytes]) -> None:
-        lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    def __init__(self, payloads: Sequence[bytes], sizes: Integers) -> None:
         self._bytes = np.frombuffer(bytearray().join([*payloads, _PAD]), np.uint8)
-        self._ends: Integers = np.cumsum(lengths)
-        self._at: Integers = self._ends - lengths
+        self._ends: Integers = np.cumsum(sizes)
+        self._at: Integers = self._ends - sizes
         self._texts: list[tuple[Integers, Integers, Integers]] = []
-        self.sound: Flags = lengths <= RECORD_BYTES_MAX
+        self.sound: Flags = sizes <= RECORD_BYTES_MAX
         """Which records are as `encode_record` writes them, as far as was looked."""
 
     def rows(self) -> RawRows:

@@ -119,6 +119,7 @@ def test_contents_in_place_are_what_was_read(pieces: list[list[bytes | None]], c
     assert size_of(found) == size_of(whole)
     nothing = found.filter(pa.array([False] * len(found), pa.bool_()))
     assert with_contents(nothing).schema == SCHEMA
+    assert len(in_place([with_contents(nothing)])) == 0
     assert size_of(nothing) == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,8 @@ PAYLOADS = st.none() | st.just(b"") | records().map(encode_record) | OF_OTHERS |
 
 
 def told(payloads: list[bytes | None]) -> list[tuple[int, Any]]:
-    found = raw_rows(payloads)
+    data = [payload or b"" for payload in payloads]
+    found = raw_rows(data, np.array(list(map(len, data)), np.int64))
     found.table.validate(full=True)
     codes = [found.indexes[code] for code in found.codes]
     table = with_contents(found.table)
