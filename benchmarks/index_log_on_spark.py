@@ -35,6 +35,7 @@ from indexlog.planning import ALL_AT_ONCE
 from indexlog.records import LogRecord
 from indexlog.spark.jobs import OnSpark
 from logdevice_py.core.units import parse_size
+from logdevice_py.programs import own_program
 from logdevice_py.spark import register
 
 SAMPLE_SECONDS = 0.1
@@ -208,7 +209,7 @@ async def measure(given: argparse.Namespace, directory: Path) -> int:
     async with index_log_cluster(directory, given.raw_logs) as cluster:
         await write(cluster, given)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.index_log_on_spark", *sys.argv[1:], "--driver", cluster.file),
+            *own_program("benchmarks.index_log_on_spark", *sys.argv[1:], "--driver", cluster.file),
             env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         )
         watch = MemoryWatch(process.pid)

@@ -58,7 +58,7 @@ class OnSpark:
         Raises (at the end, other indexes are merged):
             LogDeviceError: DATALOSS: a file is missing, or damaged.
         """
-        return await log.run(self._merge_job(lambda: log.state, log.store, policy))
+        return await log.run(self.merge_job(lambda: log.state, log.store, policy))
 
     # Dealing
 
@@ -127,7 +127,9 @@ class OnSpark:
 
     # Merging
 
-    def _merge_job(self, view: View, store: FileStore, policy: MergePolicy) -> Steps[MergeReport]:
+    def merge_job(self, view: View, store: FileStore, policy: MergePolicy) -> Steps[MergeReport]:
+        """The steps of `optimize`, as `indexlog.jobs.merge_job`: each yields what is to be done, and gets what came of it."""
+
         def work(token: int) -> Steps[MergeReport]:
             report = MergeReport()
             lost: dict[str, LogDeviceError] = {}

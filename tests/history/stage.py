@@ -186,17 +186,18 @@ class Stage:
 
     def read(self, until: int, *, single_copy: bool = False) -> Observation:
         """Read the whole log."""
-        seen, reader = self._reader(self.client(), LSN_OLDEST, until, single_copy=single_copy)
+        seen, reader = self.reader(self.client(), LSN_OLDEST, until, single_copy=single_copy)
         self.run_until(f"a reader of everything ({reader.stream.waiting_for()})", lambda: reader.finished)
         return seen
 
     def follow(self, client: SimClient, first: Lsn) -> None:
         """Read from an LSN on for as long as the schedule goes on."""
-        self._reader(client, first, LSN_MAX)
+        self.reader(client, first, LSN_MAX)
 
-    def _reader(
+    def reader(
         self, client: SimClient, first: Lsn, until: int, *, single_copy: bool = False
     ) -> tuple[Observation, SimReader]:
+        """Begin to read, and note what is read."""
         history = self.history
         seen = Observation("reader", first)
         history.observations.append(seen)

@@ -74,7 +74,7 @@ def play() -> None:
     client = stage.client()
     last = records[-1].position
     assert last is not None
-    seen, reader = stage._reader(client, LSN_OLDEST, last[0])
+    seen, reader = stage.reader(client, LSN_OLDEST, last[0])
     while reader.stream.state is not ReadStreamState.READING:
         stage.run(20)
     # it knows the nodesets of now, and until both are lost it hears of the third node alone, which says what it has, and that the others are lost and rebuilt

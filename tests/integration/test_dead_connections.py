@@ -108,7 +108,7 @@ async def cut_for_a_while(both: Pair, *, sends: bool) -> float:
         both.send()
     both.dead = {FAR}
     await both.seen.until(lambda: both.seen.down == [(FAR, False)])
-    assert time.monotonic() < began + 10, "TCP by itself gives up after 20 s"
+    assert time.monotonic() < began + 10, "TCP by itself ends it after 20 s"
     await asyncio.sleep(max(0.0, began + CUT - time.monotonic()))
     both.network.reconnect()
     both.dead = set()

@@ -73,13 +73,13 @@ class Bench:
                 return result
             sent, error = None, None
             try:
-                sent = self._do(effect)
+                sent = self.do(effect)
             except (LogDeviceError, OSError) as problem:
                 error = problem
             for command in self.on_effect.pop(type(effect), []):
                 assert self.propose(command).refused is None
 
-    def _do(self, effect: IndexEffect) -> Any:
+    def do(self, effect: IndexEffect) -> Any:
         match effect:
             case ProposeCommand(command):
                 return self.propose(command)
@@ -182,7 +182,7 @@ def merge_on_spark(bench: Bench, policy: MergePolicy, monkeypatch: pytest.Monkey
     attempts = iter(range(1000))
     monkeypatch.setattr("indexlog.spark.tasks.open_store", lambda url: bench.store)
     monkeypatch.setattr("indexlog.spark.tasks._attempt", lambda: next(attempts))
-    return OnSpark(TasksHere(), "")._merge_job(lambda: bench.state, bench.store, policy)  # type: ignore[arg-type]
+    return OnSpark(TasksHere(), "").merge_job(lambda: bench.state, bench.store, policy)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("own_file", [False, True], ids=["shared", "own"])
@@ -226,10 +226,10 @@ def test_what_others_replaced_and_collected_while_spark_merged_it_is_no_loss(mon
     steps = merge_on_spark(bench, ALL_AT_ONCE, monkeypatch)
     effect = next(steps)
     while not isinstance(effect, DoWork):
-        effect = steps.send(bench._do(effect))
+        effect = steps.send(bench.do(effect))
     bench.run(merge_job(lambda: bench.state, bench.store, ALL_AT_ONCE))
     assert bench.run(collect_job(lambda: bench.state, bench.store, 8)).files >= 2
-    assert bench.run(steps, bench._do(effect)).overtaken == 1
+    assert bench.run(steps, bench.do(effect)).overtaken == 1
     assert [bench.documents(index) for index in ("books", "songs")] == [["a", "b"]] * 2
     assert bench.state.jobs == {}
 
