@@ -67,7 +67,7 @@ class LogQuestions(ClientOperations):
 
     def __init__(self) -> None:
         self._histories: dict[LogId, tuple[Epoch, tuple[EpochInterval, ...]]] = {}
-        """The nodesets of logs, and the epoch up to which they are known. Shards that join one later matter only where others lost what they held (`_surveyed`)."""
+        """The nodesets of logs, and the epoch up to which they are known. Shards that join one later matter only where others lost what they held (`surveyed`)."""
         self._remembered = RememberedSegments()
 
     # What the client has
@@ -145,7 +145,7 @@ class LogQuestions(ClientOperations):
             finally:
                 self.session.look_ups.cancel(request)
 
-        return await self._surveyed(ask, await parts(), parts)
+        return await self.surveyed(ask, await parts(), parts)
 
     async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
         """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
@@ -333,7 +333,7 @@ class LogQuestions(ClientOperations):
             assert isinstance(known, KnownEpochs)
             return known
 
-        return await self._surveyed(ask, parts, lambda: self._parts_anew(log, LSN(compose_lsn(last, ESN_MAX)), until))
+        return await self.surveyed(ask, parts, lambda: self._parts_anew(log, LSN(compose_lsn(last, ESN_MAX)), until))
 
     async def _find(self, log: LogId, target: FindTarget, timeout: float | None) -> tuple[FoundPlace, LSN]:
         """What was found up to the tail, and the tail."""
@@ -365,10 +365,10 @@ class LogQuestions(ClientOperations):
             return found
 
         parts = await self._parts(log, last, until)
-        return await self._surveyed(ask, parts, lambda: self._parts_anew(log, last, until))
+        return await self.surveyed(ask, parts, lambda: self._parts_anew(log, last, until))
 
     @staticmethod
-    async def _surveyed(
+    async def surveyed(
         ask: Callable[[LogParts], Awaitable[_T]], parts: LogParts, parts_anew: Callable[[], Awaitable[LogParts]]
     ) -> _T:
         """What shards answer. Where it rests on shards that lost what they held, the nodesets are read anew, and those that joined them are asked as well."""

@@ -32,7 +32,7 @@ async def look_up(*losses: list[ShardId]) -> tuple[int, int]:
         return Parts(next(read))
 
     first: Any = Parts(0)
-    return await LogQuestions._surveyed(ask, first, parts_anew), len(asked)
+    return await LogQuestions.surveyed(ask, first, parts_anew), len(asked)
 
 
 async def test_an_answer_that_rests_on_nobody_s_loss_is_taken() -> None:
