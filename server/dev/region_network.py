@@ -12,7 +12,8 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, ClassVar, Final, Self
@@ -109,7 +110,7 @@ class PlayedMachine:
 
 
 class RegionNetwork:
-    """Machines in regions. All calls block, for milliseconds."""
+    """Machines in regions. All calls block, for milliseconds, and may come from any thread."""
 
     PROGRAM: ClassVar = "server.dev.region_router"
     """Of the process that plays the routes."""
@@ -120,6 +121,8 @@ class RegionNetwork:
         self._router: subprocess.Popen[bytes] | None = None
         self._commands: socket.socket | None = None
         self._cut: set[tuple[str, str]] = set()
+        self._lock = threading.RLock()
+        """Who changes what is cut has it until that is in force."""
 
     @property
     def regions(self) -> list[str]:
@@ -206,7 +209,7 @@ class RegionNetwork:
         """
         found = set(pairs)
         self._check_known(region for pair in found for region in pair)
-        self._block(self._cut | found)
+        self._block(lambda cut: cut | found)
 
     def cut_off(self, region: str) -> None:
         """Nothing passes between a region and the others, as `cut`."""
@@ -214,7 +217,8 @@ class RegionNetwork:
 
     def open_again(self, pairs: Iterable[tuple[str, str]]) -> None:
         """End what `cut` did to these; harmless where nothing was cut."""
-        self._block(self._cut.difference(pairs))
+        mended = set(pairs)
+        self._block(lambda cut: cut - mended)
 
     def reconnect(self, region: str | None = None) -> None:
         """Everything passes again, from and to a region; None: everywhere.
@@ -223,7 +227,7 @@ class RegionNetwork:
             ValueError: there is no such region.
         """
         self._check_known([] if region is None else [region])
-        self._block({pair for pair in self._cut if region is not None and region not in pair})
+        self._block(lambda cut: {pair for pair in cut if region is not None and region not in pair})
 
     def _check_known(self, regions: Iterable[str]) -> None:
         known = self.regions
@@ -235,15 +239,18 @@ class RegionNetwork:
         """Of IP packets from each region to each other one, since this was asked last, also of those that were lost."""
         return {(source, target): size for source, target, size in self._tell({"sent": True})}
 
-    def _block(self, pairs: set[tuple[str, str]]) -> None:
-        self._tell({"cut": sorted(pairs)})
-        self._cut = pairs
+    def _block(self, change: Callable[[set[tuple[str, str]]], set[tuple[str, str]]]) -> None:
+        with self._lock:
+            pairs = change(self._cut)
+            self._tell({"cut": sorted(pairs)})
+            self._cut = pairs
 
     def _tell(self, command: Mapping[str, Any], *devices: int) -> list[Any]:
         """Have the process that plays the routes obey; its answer."""
         assert self._commands is not None, "the network is open"
-        socket.send_fds(self._commands, [json.dumps(command).encode()], devices)
-        answer = self._commands.recv(COMMAND_BYTES_MAX)
+        with self._lock:
+            socket.send_fds(self._commands, [json.dumps(command).encode()], devices)
+            answer = self._commands.recv(COMMAND_BYTES_MAX)
         if not answer:
             raise OSError("the process that plays the routes between regions has ended")
         found: list[Any] = json.loads(answer)

@@ -92,10 +92,11 @@ class ChaosCluster:
             if child.process.returncode is not None and not child.asked_to_stop
         ]
 
-    def waits(self) -> list[str]:
-        """What nodes say that they wait for, and for how long."""
+    def look(self) -> list[str]:
+        """For who looks for the reason of a stall: what nodes wait for, and what they wrote last."""
         with LDQuery(self.file, deadline=20) as session:
-            return [str(row) for row in session.query("SELECT * FROM waits").to_dicts()]
+            found = [str(row) for row in session.query("SELECT * FROM waits").to_dicts()]
+        return found + [self.printed(node)[-1500:] for node in self.nodes]
 
     def printed(self, node: int) -> str:
         """What a node wrote on its terminal."""

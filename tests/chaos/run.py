@@ -114,8 +114,8 @@ async def run_chaos(
             gone_on = await applications.until_all_go_on(timeout=CALM_BOUND)
             await applications.finish(timeout=CALM_BOUND)
         except BaseException as error:
-            waits = await off_loop(cluster.waits) if isinstance(error, TimeoutError) else []
-            error.add_note("\n".join([f"seed {seed}", *nemesis.story, *cluster.exits(), *waits]))
+            seen = await off_loop(cluster.look) if isinstance(error, TimeoutError) else []
+            error.add_note("\n".join([f"seed {seed}", *nemesis.story, *cluster.exits(), *seen]))
             raise
         finally:
             await applications.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from server.dev.region_network import Distances
+from server.dev.region_network import Distances, PlayedMachine, RegionNetwork
 from server.dev.region_router import RegionRoute, RegionRouter, RegionRoutes
 
 
@@ -95,3 +97,37 @@ def test_distances_that_are_none(text: str) -> None:
 def test_a_bandwidth_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="more than nothing"):
         Distances.parse("80ms", "0B")
+
+
+class SlowNetwork(RegionNetwork):
+    """Keeps what the process that plays the routes would be told; what the thread "slow" tells it when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(Distances.parse("80ms"))
+        self.asked, self.let = threading.Event(), threading.Event()
+        self.cuts: list[list[tuple[str, str]]] = []
+        self._machines = [PlayedMachine(region, "", region) for region in ("ap", "eu", "us")]
+
+    def _tell(self, command: Mapping[str, Any], *devices: int) -> list[Any]:
+        if threading.current_thread().name == "slow":
+            self.asked.set()
+            self.let.wait()
+        self.cuts.append(command["cut"])
+        return []
+
+
+def test_what_two_threads_change_at_once_is_changed_one_after_the_other() -> None:
+    """Else a cut outlasts the end of all of them: who ends another one sends it again."""
+    network = SlowNetwork()
+    network.cut([("us", "eu"), ("us", "ap")])
+    mending = threading.Thread(target=network.mend, args=([("us", "eu")],), name="slow")
+    mending.start()
+    network.asked.wait()
+    ending = threading.Thread(target=network.reconnect)
+    ending.start()
+    ending.join(0.1)  # it is over by then, unless it waits for the other one
+    network.let.set()
+    mending.join()
+    ending.join()
+    assert network.cuts[-1] == []
+    assert network.cuts[1:] == [[("us", "ap")], []]
