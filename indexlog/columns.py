@@ -225,11 +225,18 @@ def _with_changes(table: pa.Table, changed: dict[int, Modification]) -> pa.Table
 
 def in_place(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of tables in one piece, with their contents in place."""
-    chunks = [chunk for table in tables for chunk in table.column("contents").chunks]
-    views = [chunk.cast(pa.binary_view()) for chunk in chunks or [pa.array([], pa.binary())]]
+    views, numbers, count = [pa.array([], pa.binary_view())], [np.zeros(0, np.int32)], 0
+    for chunk in (chunk for table in tables for chunk in table.column("contents").chunks):
+        if pa.types.is_dictionary(chunk.type):
+            views.append(chunk.dictionary)
+            numbers.append(chunk.indices.to_numpy() + np.int32(count))
+        else:
+            views.append(chunk.cast(pa.binary_view()))
+            numbers.append(np.arange(count, count + len(chunk), dtype=np.int32))
+        count += len(views[-1])
+    contents = pa.DictionaryArray.from_arrays(pa.array(np.concatenate(numbers)), pa.concat_arrays(views))
     table = pa.concat_tables([table.drop_columns("contents") for table in tables]).combine_chunks()
-    numbers = pa.array(np.arange(len(table), dtype=np.int32))
-    return table.append_column("contents", pa.DictionaryArray.from_arrays(numbers, pa.concat_arrays(views)))
+    return table.append_column("contents", contents)
 
 
 def with_contents(table: pa.Table) -> pa.Table:

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from indexlog.columns import SCHEMA, IndexRows, between, pieces_of, size_of, with_contents
+from indexlog.columns import SCHEMA, IndexRows, between, in_place, pieces_of, size_of, with_contents
 from indexlog.manifest.commands import OutputFile, SliceEntry
 from indexlog.manifest.parts import WHOLE_FILE, Part, PartKind
 from indexlog.stores import FileStore, StoreUnavailable
@@ -171,6 +172,17 @@ class Container:
             raise ValueError(f"rows {first} to {first + count - 1} are not all in it")
         return found
 
+    def chosen(self, places: Sequence[tuple[int, int]]) -> pa.Table:
+        """Rows of many ranges, each with its first row and its length, with their contents in place."""
+        firsts, counts = np.array(places, np.int64).T
+        rows = np.arange(counts.sum()) + np.repeat(firsts - np.cumsum(counts) + counts, counts)
+        numbers, ranks = np.unique(rows // self._step, return_inverse=True)
+        batches = [self._batch(number) for number in numbers.tolist()]
+        if any(len(batch) != self._step for batch in batches[:-1]):
+            raise ValueError("batches have other lengths")
+        table = in_place([pa.Table.from_batches(batches).replace_schema_metadata(None)])
+        return table.take(pa.array(ranks * self._step + rows % self._step))
+
     def docid(self, place: int) -> str:
         """Of the row at a place."""
         number, row = divmod(place, self._step)
@@ -215,7 +227,7 @@ def _checksum_of_lasts(docids: Sequence[str]) -> int:
 
 
 def read_rows(store: FileStore, path: str, places: Sequence[tuple[int, int]]) -> list[pa.Table]:
-    """Ranges of rows of a file, each with its first row (or `WHOLE_FILE`) and its length, in ascending order.
+    """Ranges of rows of a file, each with its first row (or `WHOLE_FILE`) and its length, in ascending order; contents may be in place.
 
     Raises:
         FileNotFoundError: it was collected.
@@ -225,19 +237,7 @@ def read_rows(store: FileStore, path: str, places: Sequence[tuple[int, int]]) ->
         if places[0][0] == WHOLE_FILE:
             found = _RunFile(file)
             return [found.rows(number) for number in range(len(found.lasts))]
-        container = Container(file)
-        return [container.rows(first, count) for first, count in _joined(places)]
-
-
-def _joined(places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Neighbours as one range."""
-    begin, end = places[0][0], places[0][0]
-    for first, count in places:
-        if first != end:
-            yield begin, end - begin
-            begin = first
-        end = first + count
-    yield begin, end - begin
+        return [Container(file).chosen(places)]
 
 
 def write_run(

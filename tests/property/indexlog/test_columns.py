@@ -113,7 +113,7 @@ def test_contents_in_place_are_what_was_read(pieces: list[list[bytes | None]], c
     ]
     whole = pa.concat_tables(tables)
     places = pa.array(data.draw(st.permutations(range(len(whole)))), pa.int64())
-    found = in_place([pa.concat_tables(tables[:2]), *tables[2:]]).take(places)
+    found = in_place([in_place(tables[:1]), pa.concat_tables([tables[0].slice(0, 0), *tables[1:]])]).take(places)
     assert with_contents(found).equals(whole.take(places))
     assert with_contents(found.slice(1, 3)).equals(whole.take(places).slice(1, 3))
     assert size_of(found) == size_of(whole)
@@ -142,5 +142,7 @@ def test_ranges_of_documents_in_a_container(
         stored.BATCH_BYTES = kept
     container = Container(store.open("1/a"))
     assert container.rows(others, count).equals(table(count))
+    some = container.chosen([(0, 1), (others, count)])
+    assert with_contents(some).equals(pa.concat_tables([table(others).slice(0, 1), table(count)]))
     if after is None or until is None or after <= until:
         assert container.within(others, count, after, until).equals(between(table(count), after, until))
