@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from client.arguments import count_argument, key_argument, lsn_argument, time_argument, timeout_argument
 from client.client_operations import ClientOperations
@@ -18,7 +17,7 @@ from client.look_up.epochs_request import KnownEpochs
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
 from client.look_up.release_request import ReleaseSource
 from client.look_up.segments import EpochInProgress, LogSegment, listed_segments
-from client.look_up.survey import LogParts
+from client.look_up.survey import LogParts, surveyed
 from client.read.decoding import entry_records
 from client.read.items import Gap, GapKind
 from client.reader import Reader
@@ -39,12 +38,10 @@ from logdevice_py.core.lsn import (
     compose_lsn,
     epoch_of,
 )
-from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
-_T = TypeVar("_T")
 TIME_MIN = Timestamp(-(1 << 63))
 TIME_MAX = Timestamp((1 << 63) - 1)
 _EVERYTHING = Span(LSN_OLDEST, None)
@@ -145,7 +142,7 @@ class LogQuestions(ClientOperations):
             finally:
                 self.session.look_ups.cancel(request)
 
-        return await self.surveyed(ask, await parts(), parts)
+        return await surveyed(ask, await parts(), parts)
 
     async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
         """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
@@ -333,7 +330,7 @@ class LogQuestions(ClientOperations):
             assert isinstance(known, KnownEpochs)
             return known
 
-        return await self.surveyed(ask, parts, lambda: self._parts_anew(log, LSN(compose_lsn(last, ESN_MAX)), until))
+        return await surveyed(ask, parts, lambda: self._parts_anew(log, LSN(compose_lsn(last, ESN_MAX)), until))
 
     async def _find(self, log: LogId, target: FindTarget, timeout: float | None) -> tuple[FoundPlace, LSN]:
         """What was found up to the tail, and the tail."""
@@ -365,21 +362,7 @@ class LogQuestions(ClientOperations):
             return found
 
         parts = await self._parts(log, last, until)
-        return await self.surveyed(ask, parts, lambda: self._parts_anew(log, last, until))
-
-    @staticmethod
-    async def surveyed(
-        ask: Callable[[LogParts], Awaitable[_T]], parts: LogParts, parts_anew: Callable[[], Awaitable[LogParts]]
-    ) -> _T:
-        """What shards answer. Where it rests on shards that lost what they held, the nodesets are read anew, and those that joined them are asked as well."""
-        known: frozenset[ShardId] = frozenset()
-        while True:
-            found = await ask(parts)
-            if parts.lost <= known:
-                return found
-            hit("look_up_again_by_later_nodesets")
-            known |= parts.lost
-            parts = await parts_anew()
+        return await surveyed(ask, parts, lambda: self._parts_anew(log, last, until))
 
     async def _parts_anew(self, log: LogId, last: LSN, until: int) -> LogParts:
         """As `_parts`, of nodesets that are read from now on."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from client.links import Links
 from client.request_history import RequestHistory, describe_timeout, name_awaited
@@ -20,6 +20,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
 from logdevice_py.protocol.requests import Requests
 
+_T = TypeVar("_T")
 _PAUSE_US: Final = 20_000
 """Before a shard is asked again that did not know enough: it hears how far the log is released with the next RELEASE."""
 
@@ -122,6 +123,26 @@ def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
 
 def _is_lossy(interval: EpochInterval, end: Lsn, answer: Any) -> bool:
     return bool(answer.lossy_last) and answer.lossy_first <= Epoch(end >> 32) and answer.lossy_last >= interval.since
+
+
+async def surveyed(
+    ask: Callable[[LogParts], Awaitable[_T]], parts: LogParts, parts_anew: Callable[[], Awaitable[LogParts]]
+) -> _T:
+    """What shards answer. Where it rests on shards that lost what they held, the nodesets are read anew, and those that joined them are asked as well.
+
+    Args:
+        ask: asks all shards of a log.
+        parts: as far as the nodesets are known.
+        parts_anew: the same by nodesets that are read from now on.
+    """
+    known: frozenset[ShardId] = frozenset()
+    while True:
+        found = await ask(parts)
+        if parts.lost <= known:
+            return found
+        hit("look_up_again_by_later_nodesets")
+        known |= parts.lost
+        parts = await parts_anew()
 
 
 class ShardSurvey:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import client.look_up.find_request
+import client.questions
 import client.read.decoding
 import client.write.frame_reader
 from client.append.append_request import AppendRequests
-from client.questions import LogQuestions
 from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, GapVerdict
 from client.read.hedging import Hedging
@@ -149,11 +149,11 @@ def loss_by_older_nodesets(original: Change) -> Change:
 
 @deliberate(
     "a look-up finds nothing where shards may have it that joined the nodeset since it was read",
-    (LogQuestions, "_surveyed"),
+    (client.questions, "surveyed"),
     mode=RunMode.REBUILDING,
 )
-def look_up_by_older_nodesets(original: Any) -> Any:
+def look_up_by_older_nodesets(original: Change) -> Change:
     async def surveyed(ask: Any, parts: Any, parts_anew: Any) -> Any:
         return await ask(parts)
 
-    return staticmethod(surveyed)
+    return surveyed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from client.questions import LogQuestions
+from client.look_up.survey import surveyed
 from logdevice_py.core.ids import NodeId, ShardId, shard_id
 
 SHARDS = [shard_id(NodeId(node)) for node in range(4)]
@@ -32,7 +32,7 @@ async def look_up(*losses: list[ShardId]) -> tuple[int, int]:
         return Parts(next(read))
 
     first: Any = Parts(0)
-    return await LogQuestions.surveyed(ask, first, parts_anew), len(asked)
+    return await surveyed(ask, first, parts_anew), len(asked)
 
 
 async def test_an_answer_that_rests_on_nobody_s_loss_is_taken() -> None:
