@@ -217,8 +217,8 @@ class RegionNetwork:
 
     def open_again(self, pairs: Iterable[tuple[str, str]]) -> None:
         """End what `cut` did to these; harmless where nothing was cut."""
-        mended = set(pairs)
-        self._block(lambda cut: cut - mended)
+        opened = set(pairs)
+        self._block(lambda cut: cut - opened)
 
     def reconnect(self, region: str | None = None) -> None:
         """Everything passes again, from and to a region; None: everywhere.
