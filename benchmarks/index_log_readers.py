@@ -203,7 +203,7 @@ def main() -> int:
     own.add_argument("--every", type=float, default=0.02, metavar="SECONDS", help="a write so often (default: 0.02)")
     own = whats.add_parser("consistent")
     own.add_argument("--seconds", type=float, default=600, help="that reading takes (default: 600)")
-    own.add_argument("--bytes", type=parse_size, default="100MB", help="of all documents (default: 100MB)")
+    own.add_argument("--bytes", type=parse_size, default=100_000_000, help="of all documents (default: 100 MB)")
     own.add_argument("--size", type=parse_size, default=10_000, help="of a document (default: 10000)")
     own.add_argument("--raw-logs", type=int, default=2, metavar="N", help="(default: 2)")
     given = options.parse_args()

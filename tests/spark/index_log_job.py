@@ -31,7 +31,7 @@ from logdevice_py.spark import register
 
 PLACES: Final = ("before a file", "in a file", "behind a file")
 """Where tasks are killed."""
-POLICY: Final = replace(ALL_AT_ONCE, task_bytes=2_000, own_file_bytes=2_000)
+POLICY: Final = replace(ALL_AT_ONCE, task_bytes=300, own_file_bytes=470)
 """Many tasks, of indexes that share files and of those that do not."""
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SLOW_SECONDS: Final = 600.0
