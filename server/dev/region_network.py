@@ -215,10 +215,10 @@ class RegionNetwork:
         """Nothing passes between a region and the others, as `cut`."""
         self.cut(pair for other in {*self.regions} - {region} for pair in ((region, other), (other, region)))
 
-    def open_again(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def repair(self, pairs: Iterable[tuple[str, str]]) -> None:
         """End what `cut` did to these; harmless where nothing was cut."""
-        opened = set(pairs)
-        self._block(lambda cut: cut - opened)
+        repaired = set(pairs)
+        self._block(lambda cut: cut - repaired)
 
     def reconnect(self, region: str | None = None) -> None:
         """Everything passes again, from and to a region; None: everywhere.

@@ -93,7 +93,7 @@ class RegionNemesis(ChaosNemesis):
         await off_loop(self._cluster.routes.cut, cut)
 
         async def repair() -> None:
-            await off_loop(self._cluster.routes.open_again, cut)
+            await off_loop(self._cluster.routes.repair, cut)
 
         self._later(repair, most=10)
 

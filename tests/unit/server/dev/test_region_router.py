@@ -120,14 +120,14 @@ def test_what_two_threads_change_at_once_is_changed_one_after_the_other() -> Non
     """Else a cut outlasts the end of all of them: who ends another one sends it again."""
     network = SlowNetwork()
     network.cut([("us", "eu"), ("us", "ap")])
-    opening = threading.Thread(target=network.open_again, args=([("us", "eu")],), name="slow")
-    opening.start()
+    repairing = threading.Thread(target=network.repair, args=([("us", "eu")],), name="slow")
+    repairing.start()
     network.asked.wait()
     ending = threading.Thread(target=network.reconnect)
     ending.start()
     ending.join(0.1)  # it is over by then, unless it waits for the other one
     network.let.set()
-    opening.join()
+    repairing.join()
     ending.join()
     assert network.cuts[-1] == []
     assert network.cuts[1:] == [[("us", "ap")], []]
