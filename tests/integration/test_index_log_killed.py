@@ -160,17 +160,23 @@ async def test_a_dealer_that_goes_on_behind_its_successor_commits_nothing(jobs: 
 @pytest.mark.parametrize("job", ["deal", "optimize", "collect"])
 async def test_a_job_is_stopped_before_each_of_its_steps_until_others_have_passed_it(jobs: Jobs, job: str) -> None:
     """Every other one is ended meanwhile, and what it wrote deleted."""
-    for step in range(STEPS_MAX):
+    step = 0
+    statuses: dict[bool, set[int]] = {True: set(), False: set()}
+    """By whether they were ended."""
+
+    async def start() -> Process:
         await jobs.prepare(job)
-        process = await jobs.start(job, step, signal.SIGSTOP)
-        if not await stopped(process):
-            break
-        # one that was ended is refused what it would commit
-        assert await go_beyond(jobs, process, job, end_it=step % 2 == 0) in ((0, 1) if step % 2 == 0 else (0,)), (
-            jobs.said()
-        )
-    assert process.returncode == 0, jobs.said()  # the last one came to its end
+        return await jobs.start(job, step, signal.SIGSTOP)
+
+    while await stopped(process := await start()):
+        end_it = step % 2 == 0
+        statuses[end_it].add(await go_beyond(jobs, process, job, end_it=end_it))
+        step += 1
+        assert step < STEPS_MAX
+    assert process.returncode == 0, jobs.said()
     assert step >= 5
+    assert statuses[False] == {0}, jobs.said()
+    assert statuses[True] <= {0, 1}, "one that was ended is refused what it would commit"
     assert jobs.log.state.jobs == {}
     await check_no_file_is_left(jobs.log)
     await jobs.check()
