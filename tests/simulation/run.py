@@ -293,7 +293,7 @@ class _Run:
                 f"{format_shard(shard)} log {log} {machines.repairs.explain(state)}"
                 for shard, machines in running_shards(self.cluster)
                 for log, state in machines.shard.logs.items()
-                if state.dirty is not None and machines.shard.may_exist(log)
+                if state.dirty is not None and machines.shard.may_exist(log) and not machines.shard.failed
             ]
 
         def marks() -> list[object]:
