@@ -162,12 +162,13 @@ async def test_what_a_node_held_whose_nodesets_had_no_spare_finds_places_on_othe
                 await stream.more(300)
             for log in (1, 2, 3):
                 await client.head(log)  # it knows the nodesets of now
+            epochs = {stream.log: await epoch_of_append(client, stream.log) for stream in streams}
             config = cluster.supervisor.config
             nodes = {node: replace(each, shard_state=ShardState.READ_WRITE) for node, each in config.nodes.items()}
             write_cluster_file(tmp_path, replace(config, version=config.version + 1, nodes=nodes))
             async with asyncio.timeout(SECONDS):
-                for stream in streams:
-                    while not {3, 4} & await nodes_written(client, stream.log):  # noqa: ASYNC110 - nobody tells
+                for log, epoch in epochs.items():
+                    while await epoch_of_append(client, log) == epoch:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.2)
             for stream in streams:
                 await stream.more(50)
@@ -202,9 +203,9 @@ def small(config: ClusterConfig) -> ClusterConfig:
     return replace(config, nodes=nodes)
 
 
-async def nodes_written(client: Client, log: int) -> set[int]:
-    """The nodes that have a record that is appended at this moment."""
-    return {shard >> 8 for shard in (await client.append(log, f"probe {time.monotonic_ns()}".encode())).copyset}
+async def epoch_of_append(client: Client, log: int) -> int:
+    """The epoch in which a record is appended at this moment."""
+    return (await client.append(log, f"probe {time.monotonic_ns()}".encode())).lsn.epoch
 
 
 _FILE_BYTES: Final = 6 << 20
