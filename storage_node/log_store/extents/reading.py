@@ -39,6 +39,9 @@ _FETCH_GAP: Final = 4096
 """Images that lie no further apart are read together."""
 _FETCH_ROWS: Final = 64
 _RECENT_BYTES: Final = 16 << 20
+_RECENT_BLOCK_BYTES: Final = 300
+_RECENT_IMAGE_BYTES: Final = 200
+"""About what a block and each of its images take in memory beside the images: more than they do where entries are small."""
 _SourceRows = Callable[[], Iterator[tuple[int, CopyRow]]]
 
 
@@ -82,7 +85,8 @@ class Images:
         """The images of a block were written, one behind the other."""
         if not images:
             return
-        recent, size = self._recent, sum(map(len, images))
+        recent = self._recent
+        size = _RECENT_BLOCK_BYTES + _RECENT_IMAGE_BYTES * len(images) + sum(map(len, images))
         recent[block] = _RecentBlock(extent, bodies_at, images, size)
         self._bytes += size
         while self._bytes > _RECENT_BYTES:
