@@ -12,7 +12,7 @@ class StorageSettings:
     """Section ``[settings.storage]`` of the cluster file."""
 
     recent_entries_bytes_max: int = setting(
-        256 << 20,
+        64 << 20,
         unit="bytes",
         lo=0,
         sim=(0, 1 << 20),
