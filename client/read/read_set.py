@@ -16,10 +16,12 @@ from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_sha
 from logdevice_py.core.lsn import LSN_INVALID, Lsn, epoch_of, format_lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import MILLISECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Records, ShardGap, Start, Started, StartFlags, Stop, Window
 
+_FAR_BYTES_PER_MS: Final = 100_000
+"""What one shard should be able to send, however far away it is."""
 _TIER_LAST: Final = 256
 """Of shards that an order does not name."""
 _UNORDERED_US: Final = 60_000_000
@@ -348,8 +350,13 @@ class ReadSet:
 
     # Credit
 
+    def _share_of(self, sender: Sender) -> int:
+        """Most that the shard may have under way or held. One entry after the other may be the same shard's: what it sends has to last until more is asked for."""
+        far = sender.round_trip_us * _FAR_BYTES_PER_MS // MILLISECOND
+        return max(self._share, min(far, self._settings.far_buffer_bytes // len(self.senders)))
+
     def _room(self, sender: Sender) -> int:
-        return max(0, min(self._share - sender.held, self._settings.buffer_bytes - self._queue.bytes))
+        return max(0, min(self._share_of(sender) - sender.held, self._settings.buffer_bytes - self._queue.bytes))
 
     @property
     def room_for_hedges(self) -> int:
@@ -368,7 +375,7 @@ class ReadSet:
             or high == self._position.limit
             or sender.window_high < self._position.next
         )
-        if more * 4 >= self._share or (more and not sender.has_credit) or slid:
+        if more * 4 >= self._share_of(sender) or (more and not sender.has_credit) or slid:
             sender.granted = credit
             sender.window_high = high
             self._outbox.send(

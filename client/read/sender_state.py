@@ -42,6 +42,7 @@ class Sender:
         "next_lsn",
         "peer",
         "received",
+        "round_trip_us",
         "shard",
         "slow",
         "status",
@@ -76,6 +77,8 @@ class Sender:
         """Filter version of its last START."""
         self.asked_at = Micros(0)
         """When its last START left."""
+        self.round_trip_us = 0
+        """The shortest time in which a START was answered; 0: none was yet."""
         self.window_high: Lsn = LSN_INVALID
         self.granted = 0
         """Bytes that it may send in total since its last START."""
@@ -112,6 +115,11 @@ class Sender:
     def unable_after(self, lsn: Lsn) -> Lsn:
         """Where the next range begins of which its silence says nothing; 0: nowhere."""
         return next((first for first, _ in self.unable if first > lsn), LSN_INVALID)
+
+    def note_round_trip(self, now: Micros) -> None:
+        """Its last START is answered."""
+        spent = max(1, now - self.asked_at)
+        self.round_trip_us = min(self.round_trip_us or spent, spent)
 
     @property
     def has_credit(self) -> bool:

@@ -17,6 +17,12 @@ class ReadSettings:
         lo=64 << 10,
         doc="Bytes of entries that one read stream may hold or have under way, split over the shards that it reads from.",
     )
+    far_buffer_bytes: int = setting(
+        64 << 20,
+        unit="bytes",
+        lo=1,
+        doc="The same where that is more and shards are far away: each gets as much as 100 MB a second take for a round trip, within its share of these.",
+    )
     shard_buffer_bytes_min: int = setting(
         64 << 10, unit="bytes", lo=1, doc="Least share of the buffer that each shard gets, however many there are."
     )

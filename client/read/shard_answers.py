@@ -89,6 +89,7 @@ class ShardAnswers:
             sender.cancel_timer()
             sender.status = SenderStatus.READING
             sender.lost = self.refused = False
+            sender.note_round_trip(now)
             if self._hedging is not None:
                 self._hedging.note_round_trip(sender, now)
             if not self._read_set.note_started(message, now):

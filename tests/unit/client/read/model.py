@@ -240,6 +240,7 @@ class World:
         self.settings = ReadSettings(
             buffer_bytes=rng.choice([1500, 10_000, 1 << 20]),
             shard_buffer_bytes_min=1,
+            far_buffer_bytes=random.Random(f"far {seed}").choice([1, 10_000, 1 << 20]),
             window_lsns=rng.choice([4, 16, 1000]),
             gap_grace_period_us=rng.choice([100_000, 1_000_000]),
             slow_shard_factor=rng.choice([0, 2, 5]),
@@ -361,7 +362,7 @@ class World:
             self.to_shard[node].append(effect.message)
         held = sum(sender.held for sender in self.stream._read_set.senders.values())
         largest = max((len(copy.image) for item in self.shards for copy in item.stored.values()), default=0)
-        bound = self.settings.buffer_bytes + self.node_count * largest
+        bound = max(self.settings.buffer_bytes, self.settings.far_buffer_bytes) + self.node_count * largest
         if self.stream.request.hedged:
             bound += 4 * BYTES_PER_HEDGE
         assert held <= bound, (held, bound)

@@ -900,6 +900,15 @@ class TestFlowControl:
         h = at_first_epoch(nodes=1, copies=1, settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
         assert h.starts[shard(0)].bytes_credit == 3000
 
+    def test_a_shard_that_is_far_away_gets_what_a_round_trip_takes(self) -> None:
+        h = at_first_epoch(
+            settings=ReadSettings(buffer_bytes=15_000, shard_buffer_bytes_min=1, far_buffer_bytes=30_000)
+        )
+        assert h.starts[shard(0)].bytes_credit == 5000
+        h.stream._read_set.senders[shard(0)].round_trip_us = 80_000
+        h.records(0, entry(1, 1))
+        assert [(w.shard, w.bytes_credit) for w in h.windows] == [(shard(0), 10_000)]
+
     def test_taking_gives_credit(self) -> None:
         h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
         sent = [entry(1, esn, b"y" * 400) for esn in (1, 2)]

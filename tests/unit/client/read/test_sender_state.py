@@ -11,6 +11,7 @@ from client.read.sender_state import Sender
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import Generation, NodeId, shard_id
 from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.units import Micros
 from tests.unit.client.read.fakes import make_image
 
 SHARD = shard_id(NodeId(1))
@@ -101,3 +102,10 @@ class TestWindow:
 
     def test_when_something_is_missing_the_whole_interval(self) -> None:
         assert self.position(wide=True).window_high(5, None) == 100
+
+
+def test_how_far_a_shard_is_away_is_told_by_its_quickest_answer() -> None:
+    asked = sender()
+    for answered_after in (30, 10, 50):
+        asked.note_round_trip(Micros(asked.asked_at + answered_after))
+    assert asked.round_trip_us == 10
