@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -13,11 +15,12 @@ from client.guard_arguments import number_argument
 from client.guards import key_of_transaction
 from client.look_up.answers import LogHead, LogTail, TrimPreview
 from client.look_up.closed_segments import RememberedSegments, Span
-from client.look_up.epochs_request import KnownEpochs
-from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
+from client.look_up.epochs_request import EpochsRequest, KnownEpochs
+from client.look_up.find_request import NO_TIMESTAMP, FindRequest, FindTarget, FoundPlace
 from client.look_up.release_request import ReleaseSource
 from client.look_up.segments import EpochInProgress, LogSegment, listed_segments
 from client.look_up.survey import LogParts, surveyed
+from client.promise import Promise
 from client.read.decoding import entry_records
 from client.read.items import Gap, GapKind
 from client.reader import Reader
@@ -321,12 +324,7 @@ class LogQuestions(ClientOperations):
 
     async def _known_epochs(self, log: LogId, parts: LogParts, first: Epoch, last: Epoch, until: int) -> KnownEpochs:
         async def ask(parts: LogParts) -> KnownEpochs:
-            future, left = self.future(), max(0, until - self.now())
-            request = self.session.look_ups.epochs(log, parts, first, last, future, self.now(), left)
-            try:
-                known = await self._answer(future)
-            finally:
-                self.session.look_ups.cancel(request)
+            known = await self._looked_up(partial(self.session.look_ups.epochs, log, parts, first, last), until)
             assert isinstance(known, KnownEpochs)
             return known
 
@@ -352,17 +350,25 @@ class LogQuestions(ClientOperations):
 
     async def _find_between(self, log: LogId, target: FindTarget, first: Lsn, last: LSN, until: int) -> FoundPlace:
         async def ask(parts: LogParts) -> FoundPlace:
-            future, left = self.future(), max(0, until - self.now())
-            request = self.session.look_ups.find(log, parts, target, first, Lsn(last), future, self.now(), left)
-            try:
-                found = await self._answer(future)
-            finally:
-                self.session.look_ups.cancel(request)
+            found = await self._looked_up(
+                partial(self.session.look_ups.find, log, parts, target, first, Lsn(last)), until
+            )
             assert isinstance(found, FoundPlace)
             return found
 
         parts = await self._parts(log, last, until)
         return await surveyed(ask, parts, lambda: self._parts_anew(log, last, until))
+
+    async def _looked_up(
+        self, begin: Callable[[Promise, Micros, int], EpochsRequest | FindRequest], until: int
+    ) -> object:
+        """What a look-up comes to that is begun with a promise, the time, and how long it may take."""
+        future, left = self.future(), max(0, until - self.now())
+        request = begin(future, self.now(), left)
+        try:
+            return await self._answer(future)
+        finally:
+            self.session.look_ups.cancel(request)
 
     async def _parts_anew(self, log: LogId, last: LSN, until: int) -> LogParts:
         """As `_parts`, of nodesets that are read from now on."""

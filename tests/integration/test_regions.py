@@ -40,14 +40,23 @@ def append(client: SyncClient, payload: bytes) -> float:
     return time.monotonic() - began
 
 
-@needs_regions
-def test_regions_are_apart_cut_off_and_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param([], id="namespaces", marks=needs_regions),
+        pytest.param(["--no-namespaces"], id="for who is not root"),
+    ],
+)
+def test_regions_are_apart_cut_off_and_lost(tmp_path: Path, without: list[str]) -> None:
+    """Without namespaces the cluster's epoch store stands in none of them."""
     directory = tmp_path / "c"
     options = ["--regions", "us,eu,ap", "--nodes", "3", "--logs", "1", "--replicate", "region:2,node:2"]
     with (
-        up(directory, *options, "--rtt", "100ms") as file,
+        up(directory, *options, "--rtt", "100ms", *without) as file,
         SyncClient(file) as client,
     ):
+        warned = "this is for development only" in (directory / "n0.log").read_text()
+        assert warned == bool(without)
         written = [b"first"]
         append(client, written[0])
         for number in range(3):
@@ -112,40 +121,6 @@ def test_a_further_region(tmp_path: Path) -> None:
         )
         assert command_of(directory, "cut-off", "ap") == "ap is cut off\n"
         assert command_of(directory, "reconnect", "ap") == "ap is reachable again\n"
-
-
-def test_regions_without_namespaces(tmp_path: Path) -> None:
-    """For who is not root: they are apart, cut off one way and both, and lost; the cluster's epoch store stands in none of them."""
-    directory = tmp_path / "c"
-    options = ["--regions", "us,eu,ap", "--nodes", "3", "--logs", "1", "--replicate", "region:2,node:2"]
-    with (
-        up(directory, *options, "--rtt", "100ms", "--no-namespaces") as file,
-        SyncClient(file) as client,
-    ):
-        assert "this is for development only" in (directory / "n0.log").read_text()
-        written = [b"first"]
-        append(client, written[0])
-        for number in range(3):
-            written.append(b"far %d" % number)
-            assert append(client, written[-1]) >= ROUND_TRIP, "a copy is in another region"
-        assert command_of(directory, "cut-off", "eu") == "eu is cut off\n"
-        written.append(b"without eu")
-        append(client, written[-1])
-        assert command_of(directory, "reconnect", "eu") == "eu is reachable again\n"
-        assert command_of(directory, "cut-off", "ap", "--to", "eu") == "nothing passes from ap to eu\n"
-        assert command_of(directory, "kill", "us") == "N0 killed\n"
-        command_of(directory, "reconnect", "ap")
-        written.append(b"without us")
-        append(client, written[-1])
-        assert command_of(directory, "start", "us").startswith("N0 started")
-        assert command_of(directory, "cut-off", "us") == "us is cut off\n"
-        assert command_of(directory, "reconnect", "us") == "us is reachable again\n"
-        found = [item.payload for item in client.reader(1, until="tail") if isinstance(item, Record)]
-        assert found == written
-    with up(directory, "--rtt", "1ms") as file, SyncClient(file) as client:
-        append(client, b"near")
-        found = [item.payload for item in client.reader(1, until="tail") if isinstance(item, Record)]
-        assert found == [*written, b"near"], "its regions are played again in the same way, and nearer"
 
 
 @pytest.mark.parametrize(
