@@ -148,8 +148,8 @@ async def test_a_node_that_is_stopped_and_counts_as_dead_keeps_its_connections(t
         stopping = asyncio.create_task(both.place.do(stop))
         await asyncio.sleep(0.1)
         both.dead = {FAR}
-        large = Release(shard=ShardId(0), logs=[(LogId(1), number) for number in range(10_000)])
-        for _ in range(300):
+        large = Release(shard=ShardId(0), logs=[(LogId(1), number) for number in range(4_000)])
+        for _ in range(750):
             both.here.send(PeerId(FAR), large)
             both.here.flush()
         (state,) = both.here.connections()
