@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, say
 from ldquery.ctl.configuration import change, change_options, check_is_stored
 from ldquery.ctl.configuration_change import ConfigurationEditor
-from ldquery.ctl.shards import attended, drain, undrain
+from ldquery.ctl.shards import attended, drain, undrain, what_is_so
 from ldquery.ctl.verb import PROGRAM, Verb, access_of, show_rows
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.config.edit import with_disabled_regions, without_node
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import NodeId, ShardId, node_of
+from logdevice_py.core.ids import NodeId, ShardId, format_shard, node_of
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.events import RebuildMode
 
 if TYPE_CHECKING:
     from client.client import Client
+    from logdevice_py.event_log.rebuilding_set import RebuildingShard
 
 _SECONDS: Final = 5.0
 _SHOWN: Final = ("region", "nodes", "silent", "sequencers", "storage", "capacity", "new records", "logs sequenced")
@@ -128,6 +129,20 @@ async def _remove(client: Client, arguments: argparse.Namespace) -> int:
         return await change(editor, known, text, arguments, f"region remove {region}")
 
 
+async def _undrain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+    """`ShardWork`: as `undrain`, but a shard that is neither lost nor drained stays as it is, so that the others of its region are seen to."""
+    try:
+        return await undrain(client, shard)
+    except LogDeviceError as error:
+        if error.status is not Status.NOTFOUND:
+            raise
+        return None, True
+
+
+def _what_is_used(shard: ShardId, entry: RebuildingShard | None, *, already: bool = False) -> str:
+    return f"{format_shard(shard)} is neither lost nor drained" if already else what_is_so(shard, entry)
+
+
 def _shards(client: Client, arguments: argparse.Namespace) -> list[ShardId]:
     nodes = set(nodes_in(client.config, arguments.region))
     return [shard for shard in client.config.storage_shards() if node_of(shard) in nodes]
@@ -167,9 +182,9 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "region undrain",
         "use the shards of a region again",
-        "As ldctl undrain for each of them.",
+        "As ldctl undrain for each of them that is lost or drained.",
         _region,
-        attended(undrain, "the event log to call it off", chosen=_shards),
+        attended(_undrain, "the event log to call it off", sentence=_what_is_used, chosen=_shards),
     ),
     Verb(
         "region remove",

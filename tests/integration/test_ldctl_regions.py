@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,16 +23,24 @@ from tests.integration.test_ldctl_operator import Operator
 REGIONS = ("us", "eu", "ap")
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    made = make_config(tmp_path, nodes=3, logs=1, replicate="node:2", racks=3, epoch_store=None, rebuilding=True)
+@asynccontextmanager
+async def cluster_in(regions: Sequence[str], directory: Path) -> AsyncIterator[LocalCluster]:
+    """A cluster with a node in each of these."""
+    size = len(regions)
+    made = make_config(directory, nodes=size, logs=1, replicate="node:2", racks=3, epoch_store=None, rebuilding=True)
     nodes = {
         node: dataclasses.replace(member, location=Location.parse(f"{region}.d.c.r.k"))
-        for (node, member), region in zip(sorted(made.nodes.items()), REGIONS, strict=True)
+        for (node, member), region in zip(sorted(made.nodes.items()), regions, strict=True)
     }
-    write_cluster_file(tmp_path, dataclasses.replace(made, nodes=nodes))
-    make_token(layout.cluster_file(tmp_path))
-    async with LocalCluster(nodes=3, directory=tmp_path) as found:
+    write_cluster_file(directory, dataclasses.replace(made, nodes=nodes))
+    make_token(layout.cluster_file(directory))
+    async with LocalCluster(nodes=size, directory=directory) as found:
+        yield found
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with cluster_in(REGIONS, tmp_path) as found:
         yield found
 
 
@@ -79,3 +88,14 @@ async def test_a_region_is_used_again(cluster: LocalCluster, capsys: pytest.Capt
     await in_force(cluster, 4)
     assert [row["why"] for row in await ldctl.gets("config", "history")][:2] == ["region enable ap", "a storm"]
     assert "disabled_regions" not in await ldctl.types("config", "show")
+
+
+async def test_a_region_of_which_only_some_shards_are_drained_is_used_again_as_a_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster_in(("us", "eu", "ap", "ap"), tmp_path) as cluster:
+        ldctl = Operator(cluster, capsys)
+        await ldctl.types("drain", "N3")
+        told = await ldctl.types("region", "undrain", "ap")
+        assert told.splitlines() == ["N2:S0 is neither lost nor drained", "N3:S0 is used again"]
+        assert await ldctl.gets("rebuildings") == []
