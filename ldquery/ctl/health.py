@@ -15,6 +15,7 @@ from client.node_tables import NodeAsker, as_dicts
 from ldquery.ctl.lost_shards import (
     drains,
     lacking_metadata,
+    rebuilt,
     uncertain,
     unfinished,
     without_a_place,
@@ -213,7 +214,7 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
         health.rows[-1]["troubles"] += passing
         health.passing += len(passing)
     away = away_shards(config, found)
-    health.notes += undeclared(config, away, found)
+    health.notes += undeclared(config, away, found) + replaceable(away, found)
     _add_lost_shards(config, health, found, away)
     _add_lost_copies(config, health, all_of(found, "under_replicated_logs"))
     return health
@@ -249,6 +250,28 @@ def undeclared(config: ClusterConfig, away: Collection[ShardId], found: Mapping[
         names = name_some(map(format_shard, sorted(away)), _SHARDS_NAMED)
         return [f"{names}: gone, and nobody re-replicates what was held there, as rebuilding is off"]
     return [row["rebuilding_awaits"] for row in all_of(found, "info") if row.get("rebuilding_awaits")]
+
+
+def replaceable(away: Collection[ShardId], found: Mapping[str, Found]) -> list[str]:
+    """What to do about nodes that are away and of which the others have everything: metadata logs are not re-replicated."""
+    made_up_for = rebuilt(all_of(found, "shard_rebuildings"))
+    generations: dict[int, set[int]] = defaultdict(set)
+    for row in all_of(found, "cluster_state"):
+        generations[row["observed_node_id"]].update(
+            int(each) for each in row["generations"].split(", ") if each.isdigit()
+        )
+    nodes = {node_of(shard) for shard in away}
+    for shard in away:  # of a living node only the disk failed
+        node = node_of(shard)
+        if found["info"].get(node) or made_up_for.get(format_shard(shard), 0) < max(generations[node], default=1):
+            nodes.discard(node)
+    if not nodes:
+        return []
+    names = name_some((f"N{node}" for node in sorted(nodes)), _SHARDS_NAMED)
+    return [
+        f"{names}: gone, and others have what was held there. If that is for good, take {'it' if len(nodes) == 1 else 'them'} out (ldctl nodes remove), or start "
+        "with an empty disk: until then metadata logs bear so many fewer nodes that are away"
+    ]
 
 
 def _add_lost_shards(

@@ -52,6 +52,21 @@ def drains(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     }
 
 
+def rebuilt(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Shards that were lost and of which the others have everything, and up to which generation.
+
+    Args:
+        rows: as of `unfinished`.
+    """
+    rows = list(rows)
+    newest = max((row["version"] for row in rows), default=0)
+    return {
+        row["rebuilding_shard"]: row["generation"]
+        for row in rows
+        if row["version"] == newest and row["mode"] == RebuildMode.RESTORE.name and row["status"] == "rebuilt"
+    }
+
+
 def _told(row: Mapping[str, Any]) -> str:
     text = standing(RebuildMode[row["mode"]], row["status"])
     if row["status"] != "rebuilding":

@@ -149,7 +149,7 @@ def _rebuildings(
 ) -> tuple[list[Problem], list[str]]:
     rows, away = all_of(found, "shard_rebuildings"), health.away_shards(config, found)
     planned, harmless, problems = drains(rows), health.harmless_ends(found, silent), []
-    notes, lost = health.undeclared(config, away, found), set(away)
+    notes, lost = health.undeclared(config, away, found) + health.replaceable(away, found), set(away)
     for shard, text in unfinished(rows).items():
         if shard in planned:
             notes.append(f"{shard} {text}")

@@ -300,3 +300,20 @@ def test_copies_that_have_no_place_are_told_of_before_anybody_is_taken_for_lost(
     cluster.set("shards", 1, status="FAILED")
     [text] = cluster.judged(rebuilding=True).elsewhere
     assert '"node:2" cannot be restored without N1:S0, N2:S0: 2 nodes are needed and 1 is left' in text
+
+
+@pytest.mark.parametrize(("generation", "notes"), [(1, 1), (2, 0)])
+def test_a_node_that_is_gone_and_rebuilt_is_to_be_taken_out(generation: int, notes: int) -> None:
+    cluster = Cluster()
+    for observer in (0, 1):
+        state = cluster.found["cluster_state"][NodeId(observer)][2]
+        state["state"], state["generations"] = "DEAD", str(generation)
+    cluster.found["cluster_state"][NodeId(2)] = cluster.found["info"][NodeId(2)] = []
+    cluster.silent[NodeId(2)] = "CONNFAILED: Connection refused"
+    row = {"mode": "RESTORE", "status": "rebuilt", "authoritative_status": "AUTHORITATIVE_EMPTY", "donors_left": ""}
+    cluster.add("shard_rebuildings", 0, rebuilding_shard="N2:S0", generation=1, version=5, **row)
+    found = cluster.judged(rebuilding=True).notes
+    assert len(found) == notes, "what it took in a later generation nobody made up for"
+    assert all(text.startswith("N2: gone, and others have what was held there") for text in found)
+    cluster.set("shard_rebuildings", 0, status="rebuilding")
+    assert not any("take it out" in text for text in cluster.judged(rebuilding=True).notes)
