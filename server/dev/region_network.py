@@ -209,10 +209,13 @@ class RegionNetwork:
         """From which region to which nothing passes any more, besides those of before.
 
         Raises:
-            ValueError: there is no such region.
+            ValueError: there is no such region, or one is to be cut off from itself.
         """
         found = set(pairs)
         self._check_known(region for pair in found for region in pair)
+        for origin, target in found:
+            if origin == target:
+                raise ValueError(f"from {origin} to {target} there is no route that could be cut: name two regions")
         self._block(lambda cut: cut | found)
 
     def cut_off(self, region: str) -> None:

@@ -20,7 +20,13 @@ def wait(cluster: Cluster, cause: WaitCause, seconds: float | None, *, kind: str
 
 
 def rebuilding(cluster: Cluster, mode: str, status: str) -> None:
-    cells = {"mode": mode, "status": status, "generation": 1, "authoritative_status": "UNDERREPLICATION", "donors_left": "N0:S0"}
+    cells = {
+        "mode": mode,
+        "status": status,
+        "generation": 1,
+        "authoritative_status": "UNDERREPLICATION",
+        "donors_left": "N0:S0",
+    }
     cluster.add("shard_rebuildings", 0, rebuilding_shard="N1:S0", version=5, **cells)
 
 

@@ -131,3 +131,10 @@ def test_what_two_threads_change_at_once_is_changed_one_after_the_other() -> Non
     ending.join()
     assert network.cuts[-1] == []
     assert network.cuts[1:] == [[("us", "ap")], []]
+
+
+def test_a_region_is_not_cut_off_from_itself() -> None:
+    network = SlowNetwork()
+    with pytest.raises(ValueError, match="from us to us there is no route that could be cut: name two regions"):
+        network.cut([("us", "us")])
+    assert network.cuts == []
