@@ -256,7 +256,10 @@ def _go_on(view: View, at: PageToken) -> Steps[PageToken]:
     if not generations:
         raise LogDeviceError(Status.INVALID_PARAM, "a page token of another index log")
     if generations[0].number > at.generation:  # it has ended, and is dealt
-        assert state.former is not None, "the one before was dealt whole"
+        if state.former is None or state.former.number != at.generation:  # since the token was looked at, perhaps
+            raise PageExpired(
+                f"index {at.index}: raw logs of generation {at.generation} were replaced and are dealt long ago"
+            )
         generations.insert(0, state.former)
     tail = yield from _ranges(generations, lambda log: max(positions.get(log, 1), floors.get(log, 0) + 1))
     if not (yield from _is_of_one_moment(view, at.index, drop, tail)):

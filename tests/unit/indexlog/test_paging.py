@@ -193,6 +193,26 @@ def test_it_goes_on_in_the_next_generation_once_that_is_written_to(bench: Bench)
         bench.page(token)
 
 
+def test_a_generation_that_is_forgotten_while_a_token_is_looked_at_is_not_passed_over(bench: Bench) -> None:
+    """The server knew the token's raw logs when it looked whether they are any, and the next one's alone when it went on."""
+    bench.write(1, "a")
+    assert bench.rest(bench.page()) == ["a"]
+    token = bench.last.token
+    bench.write(1, "b")
+    bench.raw.update({3: [], 4: [], 5: []})
+    bench.apply(m.AddGeneration([3, 4]), m.EndGeneration(0, [2, 0]))
+    bench.write(3, "c")
+
+    def on_confirm() -> None:
+        bench.deal(1, 2)
+        bench.apply(m.AddGeneration([5]), m.EndGeneration(1, [1, 0]))
+        bench.deal(3, 1)
+
+    bench.on_confirm = on_confirm
+    with pytest.raises(PageExpired, match="raw logs of generation 0 were replaced and are dealt long ago; begin again"):
+        bench.page(token)
+
+
 def test_who_follows_is_told_of_a_drop(bench: Bench) -> None:
     bench.write(1, "a")
     assert bench.rest(bench.page()) == ["a"]
