@@ -73,14 +73,17 @@ def _check_receivers(app: Application, entry_max: int) -> None:
     """No read stream holds more of what a shard sent than the shard's share of its buffer, and one entry that passes it. A hedge may fill the shares of all."""
     for stream in app.client.session.streams.read_streams():
         reads = stream._read_set
-        hedged = len(reads.senders) * reads._share + entry_max if stream.request.hedged else 0
-        share = reads._share + hedged
+        largest = max(
+            reads._share, reads._settings.far_buffer_bytes // max(1, len(reads.senders))
+        )  # of a shard that is far away
+        hedged = len(reads.senders) * largest + entry_max if stream.request.hedged else 0
+        share = largest + hedged
         for sender in reads.senders.values():
             if sender.held > share + entry_max:
                 raise Violation(
                     f"{app.name} holds {sender.held} bytes of {format_shard(sender.shard)}; its share is {share}"
                 )
-        most = reads._settings.buffer_bytes + hedged + len(reads.senders) * (reads._share + entry_max)
+        most = reads._settings.buffer_bytes + hedged + len(reads.senders) * (largest + entry_max)
         if stream._queue.bytes > most:
             raise Violation(f"{app.name} holds {stream._queue.bytes} bytes for its reader, who has room for {most}")
 

@@ -472,4 +472,5 @@ def _read_settings(rng: random.Random) -> ReadSettings:
         buffer_bytes=rng.choice([64 << 10, 1 << 20]),
         shard_buffer_bytes_min=rng.choice([100, 64 << 10]),
         window_lsns=rng.choice([2, 10, 1000]),
+        far_buffer_bytes=256 << 10,
     )
