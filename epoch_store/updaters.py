@@ -47,8 +47,7 @@ class ToNextEpoch:
     trimmed_before: Epoch = EPOCH_INVALID
     """Intervals that end before this epoch are left out when one is added: everything of them is trimmed everywhere."""
     widenings: tuple[Widening, ...] = ()
-    """Nodesets of earlier epochs, all clean, that are to be wider from here on. Like the one that is wanted they wait until the current interval is in the metadata
-    log."""
+    """Nodesets of earlier epochs, all clean, that the next history has wider. As a wanted nodeset does, they wait until the metadata log has the current interval."""
 
     def __post_init__(self) -> None:
         assert not self.provision or self.interval is not None, "a log cannot be provisioned without a nodeset"

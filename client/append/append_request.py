@@ -179,8 +179,7 @@ class AppendRequests:
             taken = self._open_alone(log, appends, payload_max, timeout_us)
             taken.guard, taken.seal = guard, seal
         elif not appends.open:
-            self.dirty.append(log)
-            self._turn_end.wanted = True
+            self._note_open(log)
             taken = OpenAppends(payload_max, timeout_us)
             appends.open.append(taken)
         else:
@@ -223,12 +222,16 @@ class AppendRequests:
         taken.payloads.extend(payloads)
         taken.promises.append(BatchPromise(promise, len(payloads)))
 
+    def _note_open(self, log: LogId) -> None:
+        """Look at the log's open appends when the turn ends."""
+        self.dirty.append(log)
+        self._turn_end.wanted = True
+
     def _open_alone(self, log: LogId, appends: _LogAppends, payload_max: int, timeout_us: int) -> OpenAppends:
         if appends.open:
             self.named.clear()  # nothing may be put before this record any more
         else:
-            self.dirty.append(log)
-            self._turn_end.wanted = True
+            self._note_open(log)
         taken = OpenAppends(payload_max, timeout_us)
         taken.alone = True
         appends.open.append(taken)
@@ -244,8 +247,7 @@ class AppendRequests:
             batching = attributes is None or attributes.sequencer_batching
             busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
             if busy and not any(taken.alone for taken in appends.open) and self._wait(appends, now):
-                self.dirty.append(log)
-                self._turn_end.wanted = True
+                self._note_open(log)
                 continue
             opened, appends.open = appends.open, []
             appends.left_at = now

@@ -254,7 +254,7 @@ def undeclared(config: ClusterConfig, away: Collection[ShardId], found: Mapping[
 
 def replaceable(away: Collection[ShardId], found: Mapping[str, Found]) -> list[str]:
     """What to do about nodes that are away and of which the others have everything: metadata logs are not re-replicated."""
-    made_up_for = rebuilt(all_of(found, "shard_rebuildings"))
+    re_replicated = rebuilt(all_of(found, "shard_rebuildings"))
     generations: dict[int, set[int]] = defaultdict(set)
     for row in all_of(found, "cluster_state"):
         generations[row["observed_node_id"]].update(
@@ -263,7 +263,7 @@ def replaceable(away: Collection[ShardId], found: Mapping[str, Found]) -> list[s
     nodes = {node_of(shard) for shard in away}
     for shard in away:  # of a living node only the disk failed
         node = node_of(shard)
-        if found["info"].get(node) or made_up_for.get(format_shard(shard), 0) < max(generations[node], default=1):
+        if found["info"].get(node) or re_replicated.get(format_shard(shard), 0) < max(generations[node], default=1):
             nodes.discard(node)
     if not nodes:
         return []

@@ -34,7 +34,7 @@ class ShardsHeard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """A nodeset of epochs that are all clean, and the one that is to take its place."""
+    """A nodeset of epochs that are all clean, and the wider one that replaces it."""
 
     narrow: EpochInterval
     wide: EpochInterval

@@ -93,6 +93,16 @@ def has_read(node: SimNode) -> bool:
     return node.root is not None and node.root.rebuilding is not None and node.root.rebuilding.replica.caught_up
 
 
+def rebuilt_node() -> tuple[Stage, SimNode]:
+    """A node that died, and of which the others have re-replicated everything."""
+    stage = Stage(nodes=NODES, replicate="node:2", extra=SOON)
+    stage.acknowledged(stage.client())
+    node = stage.node(3)
+    node.crash(machine=True)
+    until_all_know(stage, "a dead node that is rebuilt", is_rebuilt(shard_of(node)))
+    return stage, node
+
+
 def test_nobody_is_lost_while_a_living_node_takes_no_part(earlier: set[int]) -> None:
     earlier.add(1)
     stage = Stage(nodes=NODES, replicate="node:2", extra=SOON)
@@ -109,11 +119,7 @@ def test_nobody_is_lost_while_a_living_node_takes_no_part(earlier: set[int]) -> 
 
 
 def test_a_rebuilt_node_that_goes_back_to_the_version_before_counts_as_it_is(earlier: set[int]) -> None:
-    stage = Stage(nodes=NODES, replicate="node:2", extra=SOON)
-    stage.acknowledged(stage.client())
-    node = stage.node(3)
-    node.crash(machine=True)
-    until_all_know(stage, "a dead node that is rebuilt", is_rebuilt(shard_of(node)))
+    stage, node = rebuilt_node()
     earlier.add(3)
     node.start()
     until_all_know(stage, "a shard that is used again", lambda state: not state.shards)
@@ -159,11 +165,7 @@ def test_what_disks_held_that_were_replaced_before_is_re_replicated(earlier: set
 
 def test_it_ends_when_a_person_turns_it_off_and_begins_again(earlier: set[int]) -> None:
     """What the event log said before is read again: a node that was rebuilt, and has come back meanwhile, is used."""
-    stage = Stage(nodes=NODES, replicate="node:2", extra=SOON)
-    stage.acknowledged(stage.client())
-    node = stage.node(3)
-    node.crash(machine=True)
-    until_all_know(stage, "a dead node that is rebuilt", is_rebuilt(shard_of(node)))
+    stage, node = rebuilt_node()
     earlier.update(range(NODES))
     for each in stage.others(node):
         restart(stage, each)
